@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Voiding on behalf of hooks and of the guardian, and the watched ranges.
+ *
+ * The watch set is a superset of what the kernel watches: it lets a hook pass
+ * memory that regc has nothing to do with after one search.  It is a table of
+ * its own (shm/table.h): the cache lock writes it, hooks search it without lock.
+ *   W1  Every live region lies in the watch set.  A range is added before it is
+ *       registered with userfaultfd.  It is removed when a hook's change is
+ *       consumed, and a registration that a change overtook starts over; so no
+ *       removal can hit a region that was made after the change.
+ *
+ * A hook, before the system call (laws L1, L8: no lock, no allocation):
+ *   1 take the range out of the watch, so that the call waits for nobody;
+ *   2 log the change: whoever registers at this moment compares the count of
+ *     changes from before its own watch with the one after it published.  Its
+ *     watch came before 1: it sees the count of 2.  After 1: the kernel tells;
+ *   3 void what is live: first the records that the broker has not taken from
+ *     the ring, then the index; what moves from the one to the other meanwhile
+ *     is found in the second.
+ * Where 3 cannot tell, everything is void (L3).
+ */
+#include "libregc/runtime.h"
+
+#include <errno.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define WAKE_AT_CHANGES (RTAB_N_AREA_CHANGES / 2)
+
+static bool hooks_matter(void)
+{
+	struct rt_wipe *wipe = rtab_load_acquire(&rt.wipe);
+
+	return wipe && rtab_load_relaxed(&wipe->attach) == rt.attach &&
+	       rtab_load_acquire(&rt.attached);
+}
+
+/*
+ * Does the watch set have a byte of [start, end)?  In doubt, yes; also while it
+ * is being changed (W2: watch_seq is odd then, and differs after), because a
+ * range is taken out before the larger one that replaces it is put in.
+ */
+static bool watched(uint64_t start, uint64_t end)
+{
+	uint32_t seq = rtab_load_acquire(&rt.watch_seq), slot; /* W2 */
+	uint64_t found;
+	bool outside;
+	int r = -ENOENT;
+
+	outside = end <= rtab_load_relaxed(&rt.watch_low) ||
+		  start >= rtab_load_relaxed(&rt.watch_high);
+	if (!outside)
+		r = rtab_index_floor(&rt.watch.view.index, 0, end - 1, &slot,
+				     &found);
+	if (r == 0 && rtab_load_relaxed(&rt.watch.view.records[slot].end) <= start)
+		r = -ENOENT;
+	rtab_fence_acquire();
+	return r != -ENOENT || (seq & 1) ||
+	       rtab_load_relaxed(&rt.watch_seq) != seq;
+}
+
+static void watch_write_begin(void)
+{
+	rtab_store_relaxed(&rt.watch_seq, rt.watch_seq + 1);
+	rtab_fence_full(); /* W2 */
+}
+
+/* Without room for a range the set is "everything": watch_seq stays odd. */
+static void watch_write_end(int err)
+{
+	if (!err && !rt.watch_all)
+		rtab_store_release(&rt.watch_seq, rt.watch_seq + 1); /* W2 */
+	else
+		rt.watch_all = true;
+}
+
+struct void_walk {
+	uint64_t start, end;
+	uint32_t n;
+};
+
+static void void_if_overlaps(void *arg, uint32_t slot)
+{
+	struct void_walk *walk = arg;
+	uint32_t domains, d;
+
+	if (slot >= rt.area.capacity)
+		return;
+	domains = rtab_load_relaxed(&rt.slots[slot].domains);
+	for (d = 0; domains; d++, domains >>= 1) {
+		struct rtab_reg *reg = &rtab_area_regs(&rt.area, d)[slot];
+		uint64_t gen = rtab_load_acquire(&reg->live_gen);
+
+		if (!(domains & 1) || !gen)
+			continue;
+		if (!rtab_overlaps(walk->start, walk->end,
+				   rtab_load_relaxed(&reg->start),
+				   rtab_load_relaxed(&reg->end)))
+			continue;
+		/* Only this generation: the slot may be another's by now. */
+		if (rtab_cas(&reg->live_gen, &gen, 0))
+			walk->n++;
+	}
+}
+
+uint32_t changes_void_range(uint64_t start, uint64_t end)
+{
+	struct void_walk walk = { .start = start, .end = end };
+	struct rtab_area *area = rt.area.area;
+	uint64_t tail = rtab_load_acquire(&rt.table.table->ring_tail);
+	uint64_t head = rtab_load_acquire(&area->ring_head);
+
+	if (head - tail > RTAB_N_RING) /* the table of another broker */
+		tail = head - RTAB_N_RING;
+	for (; tail != head; tail++) {
+		struct rtab_request *request = &area->ring[tail % RTAB_N_RING];
+
+		void_if_overlaps(&walk, rtab_load_relaxed(&request->slot));
+	}
+	if (rtab_for_each_overlap(&rt.table, start, end, void_if_overlaps, &walk)) {
+		changes_void_all();
+		walk.n++;
+	}
+	return walk.n;
+}
+
+void changes_void_all(void)
+{
+	struct void_walk walk = { .start = 0, .end = UINT64_MAX };
+	uint32_t n = rtab_load_relaxed(&rt.n_slots), slot;
+
+	rtab_area_log_change(rt.area.area, 0, UINT64_MAX, RTAB_CAUSE_ALL_VOID);
+	for (slot = 0; slot < n; slot++)
+		void_if_overlaps(&walk, slot);
+	rtab_fetch_add(&rt.area.area->all_voids, 1);
+}
+
+void changes_wake_guardian(void)
+{
+	uint64_t one = 1;
+	int saved = errno;
+
+	if (rtab_exchange(&rt.wipe->woken, 1) == 0 &&
+	    write(rt.wake_fd, &one, sizeof(one)) < 0) {
+		/* Full is as good as written; nothing else can happen. */
+	}
+	errno = saved;
+}
+
+void changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch)
+{
+	uint64_t page = RTAB_PAGE, lag;
+	uint32_t n;
+
+	if (!hooks_matter() || start >= end)
+		return;
+	start = rtab_round_down(start, page);
+	end = end > UINT64_MAX - page ? UINT64_MAX : rtab_round_up(end, page);
+	if (!watched(start, end))
+		return;
+	if (unwatch)
+		monitor_uffd_unwatch(start, end);
+	rtab_area_log_change(rt.area.area, start, end, cause);
+	n = changes_void_range(start, end);
+	lag = rtab_load_relaxed(&rt.area.area->change_seq) -
+	      rtab_load_relaxed(&rt.change_cursor);
+	if (n || lag >= WAKE_AT_CHANGES)
+		changes_wake_guardian();
+}
+
+void changes_after(uint64_t start, uint64_t end, uint32_t cause)
+{
+	if (!hooks_matter() || start >= end || !watched(start, end))
+		return;
+	/*
+	 * The address was free a moment ago, so what is live there is stale: it
+	 * was unmapped in a way no hook saw, and the event is not read yet.
+	 */
+	rtab_area_log_change(rt.area.area, start, end, cause);
+	if (changes_void_range(start, end))
+		changes_wake_guardian();
+}
+
+/* ---- cache lock --------------------------------------------------------- */
+
+/* Puts [start, end) into the watch set; the slot number means nothing. */
+static int watch_set_put(uint64_t start, uint64_t end)
+{
+	uint32_t i, slot;
+	int r;
+
+	for (i = 0; i < RT_WATCH_CAPACITY; i++) {
+		slot = rt.watch_next_slot++ % RT_WATCH_CAPACITY;
+		r = rtab_writer_make_ready(&rt.watch, slot);
+		if (r)
+			return r;
+		if (rt.watch.view.records[slot].gen == rt.watch.view.gens[slot])
+			continue;
+		return rtab_writer_add(&rt.watch, slot, start, end, 0);
+	}
+	return -ENOSPC;
+}
+
+/* Takes [start, end) out; *low and *high become what was joined to it. */
+static void watch_set_take(uint64_t start, uint64_t end, uint64_t *low,
+			   uint64_t *high)
+{
+	uint32_t slots[16], n, i;
+
+	*low = start;
+	*high = end;
+	do {
+		n = rtab_writer_overlaps(&rt.watch, start, end, slots, 16);
+		for (i = 0; i < n; i++) {
+			*low = rtab_min_u64(*low,
+					    rt.watch.view.records[slots[i]].start);
+			*high = rtab_max_u64(*high,
+					     rt.watch.view.records[slots[i]].end);
+			rtab_writer_void(&rt.watch, slots[i]);
+		}
+	} while (n == 16);
+}
+
+static void watch_set_add(uint64_t start, uint64_t end)
+{
+	uint64_t low, high, found;
+	uint32_t slot = 0;
+
+	/* Most often it is there already. */
+	if (rt.watch_all)
+		return;
+	if (rtab_index_floor(&rt.watch.view.index, 0, start, &slot, &found) == 0 &&
+	    rt.watch.view.records[slot].end >= end)
+		return;
+	watch_write_begin();
+	if (start < rt.watch_low || rt.watch_high == 0)
+		rtab_store_relaxed(&rt.watch_low, start);
+	if (end > rt.watch_high)
+		rtab_store_relaxed(&rt.watch_high, end);
+	watch_set_take(start, end, &low, &high);
+	watch_write_end(watch_set_put(low, high));
+}
+
+static void watch_set_remove(uint64_t start, uint64_t end)
+{
+	uint64_t low, high;
+	int err = 0;
+
+	if (rt.watch_all || !watched(start, end))
+		return;
+	watch_write_begin();
+	watch_set_take(start, end, &low, &high);
+	if (low < start)
+		err = watch_set_put(low, start);
+	if (high > end && !err)
+		err = watch_set_put(end, high);
+	watch_write_end(err);
+}
+
+static void consume_one(const struct rtab_area_change *change)
+{
+	uint32_t c, slot, next;
+
+	for (c = 0; c < rt.n_classes; c++) {
+		slot = slots_next_overlap(c, change->start, change->end,
+					  RT_NO_SLOT);
+		for (; slot != RT_NO_SLOT; slot = next) {
+			next = slots_next_overlap(c, change->start, change->end,
+						  slot);
+			if (rt.slots[slot].state == RT_LIVE &&
+			    !rt.slots[slot].busy && !slot_is_live(slot))
+				slot_void(slot, change->cause);
+		}
+	}
+	if (change->cause != RTAB_CAUSE_NEW_MAPPING)
+		watch_set_remove(change->start, change->end);
+}
+
+void changes_consume(void)
+{
+	struct rtab_area_change change;
+	int r;
+
+	for (;;) {
+		r = rtab_area_next_change(rt.area.area, &rt.change_cursor,
+					  &change);
+		if (r == 0)
+			return;
+		if (r == 1)
+			consume_one(&change);
+		else
+			retire_rescan(RTAB_CAUSE_ALL_VOID);
+	}
+}
+
+/* ---- watch -------------------------------------------------------------- */
+
+/* PROCMAP_QUERY of kernel 6.11, for headers that do not have it. */
+struct procmap_query {
+	uint64_t size, query_flags, query_addr;
+	uint64_t vma_start, vma_end, vma_flags, vma_page_size;
+	uint64_t vma_offset, inode;
+	uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+	uint64_t vma_name_addr, build_id_addr;
+};
+#define RT_PROCMAP_QUERY _IOWR('f', 17, struct procmap_query)
+
+/*
+ * Whole mappings are watched, since watching a part splits the mapping and a
+ * process may have only 65,530 of them.  Before kernel 6.11 finding the ends of
+ * a mapping would cost reading /proc/self/maps, so a coarse aligned piece is
+ * tried instead.
+ */
+#define COARSE_BYTES (UINT64_C(64) << 20)
+
+static void extend_to_mappings(uint64_t *start, uint64_t *end)
+{
+	struct procmap_query q = { .size = sizeof(q), .query_addr = *start };
+
+	if (rt.maps_fd < 0 || ioctl(rt.maps_fd, RT_PROCMAP_QUERY, &q) < 0) {
+		*start = rtab_round_down(*start, COARSE_BYTES);
+		*end = rtab_round_up(*end, COARSE_BYTES);
+		return;
+	}
+	*start = q.vma_start;
+	if (q.vma_end >= *end) {
+		*end = q.vma_end;
+		return;
+	}
+	q = (struct procmap_query){ .size = sizeof(q), .query_addr = *end - 1 };
+	if (ioctl(rt.maps_fd, RT_PROCMAP_QUERY, &q) == 0)
+		*end = q.vma_end;
+}
+
+static int watch_add_and_register(uint64_t start, uint64_t end)
+{
+	rt_cache_lock();
+	watch_set_add(start, end); /* W1: before the kernel watches it */
+	rt_cache_unlock();
+	return monitor_uffd_watch(start, end);
+}
+
+int watch_range(uint64_t start, uint64_t end, uint32_t *ret_cause)
+{
+	uint64_t low = start, high = end;
+	int saved = errno, r;
+
+	extend_to_mappings(&low, &high);
+	r = watch_add_and_register(low, high);
+	if (r && (low != start || high != end))
+		r = watch_add_and_register(start, end);
+	errno = saved;
+	if (r)
+		*ret_cause = RTAB_CAUSE_UNWATCHABLE;
+	return r;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Domains: one struct rt_domain for what a key is valid in, shared by every
+ * library of the process that names the same device and context, and one handle
+ * a library.
+ */
+#include "libregc/runtime.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- device calls ------------------------------------------------------- */
+
+int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t access,
+	       struct rt_domain *from, const struct regc_key *from_key,
+	       struct regc_key *ret_key)
+{
+	void *addr = (void *)(uintptr_t)start;
+	bool cloned = false;
+	int r = -EOPNOTSUPP;
+
+	if (d->limits.max_bytes && end - start > d->limits.max_bytes)
+		return -E2BIG;
+	if (d->limits.max_registrations &&
+	    rtab_load_relaxed(&d->n_regs) >= d->limits.max_registrations)
+		return -ENOSPC;
+	memset(ret_key, 0, sizeof(*ret_key));
+	if (from && d->ops.clone) {
+		r = d->ops.clone(d->ctx, from->ctx, from_key, addr, end - start,
+				 access, ret_key);
+		cloned = r == 0;
+	}
+	if (r)
+		r = d->ops.reg(d->ctx, addr, end - start, access, ret_key);
+	if (r)
+		return r;
+	rtab_fetch_add(&d->n_regs, 1);
+	if (rt.attached) {
+		rtab_fetch_add(&rt.area.area->regs, 1);
+		if (cloned)
+			rtab_fetch_add(&rt.area.area->clones, 1);
+	}
+	return 0;
+}
+
+int domain_dereg(struct rt_domain *d, const struct regc_key *key)
+{
+	int r = d->ops.dereg(d->ctx, key);
+
+	if (r == -EBUSY || r == -EEXIST)
+		return r;
+	rtab_fetch_sub(&d->n_regs, 1);
+	if (rt.attached)
+		rtab_fetch_add(&rt.area.area->deregs, 1);
+	return r;
+}
+
+/* ---- handles ------------------------------------------------------------ */
+
+void domain_bind(struct regc_domain *dom)
+{
+	if (rtab_load_acquire(&dom->attach) == rt.attach)
+		return;
+	dom->regs = rtab_area_regs(&rt.area, dom->shared->index);
+	dom->probe_fd = rt.mode == RTAB_MODE_STRICT ? rt.uffd : -1;
+	rtab_store_release(&dom->attach, rt.attach);
+}
+
+/* Cache lock. */
+void domain_show(const struct rt_domain *d)
+{
+	struct rtab_domain *out;
+
+	if (!rt.attached)
+		return;
+	out = &rt.area.area->domains[d->index];
+	memcpy(out->name, d->name, sizeof(out->name));
+	rtab_store_release(&out->in_use, d->in_use);
+}
+
+/* Cache lock. */
+static struct rt_domain *find(const struct regc_device_ops *ops, void *ctx)
+{
+	uint32_t i;
+
+	for (i = 0; i < RTAB_N_DOMAINS; i++)
+		if (rt.domains[i].in_use && rt.domains[i].ctx == ctx &&
+		    rt.domains[i].ops.reg == ops->reg)
+			return &rt.domains[i];
+	return NULL;
+}
+
+/* Cache lock. */
+static struct rt_domain *take_free(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < RTAB_N_DOMAINS; i++)
+		if (!rt.domains[i].in_use) {
+			memset(&rt.domains[i], 0, sizeof(rt.domains[i]));
+			rt.domains[i].index = i;
+			return &rt.domains[i];
+		}
+	return NULL;
+}
+
+int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
+		void *ctx, const char *name, struct regc_domain **ret_dom)
+{
+	struct regc_device_limits limits = { 0 };
+	struct regc_domain *dom = calloc(1, sizeof(*dom));
+	struct rt_domain *d;
+
+	if (!dom)
+		return -ENOMEM;
+	if (ops->limits)
+		ops->limits(ctx, &limits);
+	rt_cache_lock();
+	d = find(ops, ctx);
+	if (!d) {
+		d = take_free();
+		if (!d) {
+			rt_cache_unlock();
+			free(dom);
+			return -ENOSPC;
+		}
+		memcpy(&d->ops, ops, rtab_min_u64(ops->size, sizeof(d->ops)));
+		d->ctx = ctx;
+		d->limits = limits;
+		snprintf(d->name, sizeof(d->name), "%s", name);
+		d->in_use = true;
+	}
+	d->closing = false;
+	d->n_handles++;
+	lib->n_domains++;
+	domain_show(d);
+	rt_cache_unlock();
+	dom->shared = d;
+	dom->owner = lib;
+	dom->library = lib->index;
+	dom->made_in = rt.attach;
+	dom->attach = RT_UNBOUND;
+	dom->probe_fd = -1;
+	if (rt.attached)
+		domain_bind(dom);
+	*ret_dom = dom;
+	return 0;
+}
+
+int regc_domain_custom(struct regc_library *lib,
+		       const struct regc_device_ops *ops, void *ctx,
+		       struct regc_domain **ret_dom)
+{
+	int r = rt_enter();
+
+	if (r)
+		return r;
+	if (ops->size < offsetof(struct regc_device_ops, limits) || !ops->reg ||
+	    !ops->dereg || !ops->name)
+		return -EINVAL;
+	return domain_open(lib, ops, ctx, ops->name, ret_dom);
+}
+
+int regc_domain_null(struct regc_library *lib, struct regc_domain **ret_dom)
+{
+	int r = rt_enter();
+
+	return r ? r : domain_open(lib, &device_null_ops, NULL, "null", ret_dom);
+}
+
+/* Voids every slot that has a registration in d; true: some are left. */
+static bool empty_domain(struct rt_domain *d)
+{
+	uint32_t slot, bit = 1u << d->index;
+	bool left = false;
+
+	if (!rt.attached)
+		return rtab_load_relaxed(&d->n_regs) > 0;
+	rt_cache_lock();
+	for (slot = 0; slot < rt.n_slots; slot++)
+		if (rt.slots[slot].state == RT_LIVE &&
+		    (rt.slots[slot].domains & bit) && !rt.slots[slot].busy)
+			slot_void(slot, RTAB_CAUSE_DOMAIN_CLOSED);
+	rt_cache_unlock();
+	retire_pending();
+	rt_cache_lock();
+	for (slot = 0; slot < rt.n_slots && !left; slot++)
+		left = rt.slots[slot].state != RT_FREE &&
+		       rt.slots[slot].state != RT_LIMBO &&
+		       (rt.slots[slot].domains & bit);
+	rt_cache_unlock();
+	return left || rtab_load_relaxed(&d->n_regs) > 0;
+}
+
+int regc_domain_close(struct regc_domain *dom)
+{
+	struct rt_domain *d;
+	bool last;
+
+	if (!dom)
+		return 0;
+	if (rt_enter())
+		return 0;
+	if (dom->made_in != rt.attach) { /* the parent's */
+		free(dom);
+		return 0;
+	}
+	d = dom->shared;
+	rt_cache_lock();
+	last = d->n_handles == 1;
+	d->closing = last;
+	rt_cache_unlock();
+	if (last && empty_domain(d))
+		return -EBUSY;
+	if (last && d->ops.release)
+		d->ops.release(d->ctx);
+	rt_cache_lock();
+	d->n_handles--;
+	dom->owner->n_domains--;
+	if (last) {
+		d->in_use = false;
+		domain_show(d);
+	}
+	rt_cache_unlock();
+	free(dom);
+	return 0;
+}

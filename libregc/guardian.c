@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The guardian: the one thread of regc in a process.
+ *
+ * It sleeps until the broker says something, a hook voided something, or an event
+ * of userfaultfd stays unread.  It never allocates (L8: messages are unpacked
+ * into an arena) and never touches user memory, which may be protected or may be
+ * waiting for it.
+ *
+ * In the broker's place: both hold the userfaultfd.  While the broker lives, an
+ * event is its business; if it is still unread after STALL_MS (the broker is
+ * stopped) or the broker is dead, the guardian reads it, so that nobody hangs
+ * (L4).  Before it reads it marks the area as changing (label C2), as the broker
+ * marks the table (C1).
+ */
+#include "libregc/link.h"
+#include "libregc/runtime.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define STALL_MS 20
+#define RETRY_MS 50 /* registrations that a device did not let go of */
+#define STACK_BYTES (128 << 10)
+
+enum { POLL_WAKE, POLL_SOCK, POLL_UFFD, N_POLL };
+
+static void on_wake(void)
+{
+	uint64_t count;
+
+	if (read(rt.wake_fd, &count, sizeof(count)) < 0) {
+		/* EAGAIN: somebody asked to be looked after all the same. */
+	}
+	rtab_exchange(&rt.wipe->woken, 0);
+	rt_cache_lock();
+	changes_consume();
+	rt_cache_unlock();
+	retire_pending();
+}
+
+static bool readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLIN);
+}
+
+static void on_socket(short revents)
+{
+	int r = 0;
+
+	while (!r && rt.sock >= 0)
+		r = link_receive();
+	if (r != -EAGAIN || (revents & (POLLHUP | POLLERR))) {
+		link_lost();
+		link_close_socket();
+		retire_pending();
+	}
+}
+
+/* An event that nobody has read: is it the broker's turn still? */
+static void on_uffd(void)
+{
+	struct pollfd p = { .fd = rt.sock, .events = POLLIN };
+	uint64_t seen = rtab_load_acquire(&rt.table.table->events_read);
+
+	if (rt.connected && link_broker_alive()) {
+		poll(&p, 1, STALL_MS);
+		if (link_broker_alive() &&
+		    rtab_load_acquire(&rt.table.table->events_read) != seen)
+			return; /* it reads */
+	}
+	if (readable(rt.uffd))
+		monitor_uffd_drain();
+	retire_pending();
+}
+
+static void *guardian_main(void *arg)
+{
+	struct pollfd p[N_POLL];
+	int n;
+
+	(void)arg;
+	prctl(PR_SET_NAME, "regc-guardian");
+	for (;;) {
+		memset(p, 0, sizeof(p));
+		p[POLL_WAKE] = (struct pollfd){ rt.wake_fd, POLLIN, 0 };
+		p[POLL_SOCK] = (struct pollfd){ rt.sock, POLLIN, 0 };
+		p[POLL_UFFD] = (struct pollfd){ rt.uffd, POLLIN, 0 };
+		n = poll(p, N_POLL, rtab_load_relaxed(&rt.void_list.n) ?
+					    RETRY_MS : -1);
+		if (n < 0 && errno != EINTR)
+			continue;
+		if (p[POLL_SOCK].revents)
+			on_socket(p[POLL_SOCK].revents);
+		if (p[POLL_UFFD].revents & POLLIN)
+			on_uffd();
+		if (p[POLL_WAKE].revents || n == 0)
+			on_wake();
+	}
+	return NULL;
+}
+
+int guardian_start(void)
+{
+	pthread_attr_t attr;
+	sigset_t all, old;
+	int r;
+
+	if (rt.guardian_runs) {
+		changes_wake_guardian(); /* look at the new socket */
+		return 0;
+	}
+	rt.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (rt.wake_fd < 0)
+		return -errno;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	r = -pthread_create(&rt.guardian, &attr, guardian_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	if (!r)
+		rt.guardian_runs = true;
+	return r;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Hooks in libc's own mapping functions, placed by patch.c, so that calls that
+ * libc makes itself (free, malloc_trim, realloc, thread exit) are seen as well,
+ * before they take effect.
+ *
+ * A hook runs in whatever context the caller is in: a signal handler, malloc with
+ * its lock held, a thread about to exit.  So it takes no lock, allocates nothing,
+ * keeps errno, and calls nothing that is hooked (law L8); what it does is in
+ * changes.c.  The window between a hook and its system call is closed there:
+ * whoever registers in it watches the range again, and the kernel tells.
+ *
+ * Once installed they stay until the process ends.  In a child of fork they pass
+ * everything on until the child attaches itself.
+ */
+#include "libregc/patch.h"
+#include "libregc/runtime.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <unistd.h>
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#define RT_MADV_GUARD_INSTALL 102
+
+enum { H_MUNMAP, H_MMAP, H_MREMAP, H_MADVISE, H_BRK, H_SHMAT, H_SHMDT, N_HOOKS };
+
+static struct patch patches[N_HOOKS];
+static bool selftesting;
+static uint32_t ran; /* bit n: hook n ran during the self-test */
+
+extern void *__curbrk __attribute__((weak));
+
+static inline void mark(uint32_t hook)
+{
+	if (RTAB_UNLIKELY(rtab_load_relaxed(&selftesting)))
+		rtab_fetch_or(&ran, 1u << hook);
+}
+
+static uint64_t end_of(const void *addr, size_t len)
+{
+	uint64_t start = (uintptr_t)addr;
+
+	return len > UINT64_MAX - start ? UINT64_MAX : start + len;
+}
+
+static int hook_munmap(void *addr, size_t len)
+{
+	int (*orig)(void *, size_t) = patches[H_MUNMAP].orig;
+
+	mark(H_MUNMAP);
+	changes_before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MUNMAP,
+		       true);
+	return orig(addr, len);
+}
+
+static void *hook_mmap(void *addr, size_t len, int prot, int flags, int fd,
+		       off_t offset)
+{
+	void *(*orig)(void *, size_t, int, int, int, off_t) =
+		patches[H_MMAP].orig;
+	void *mem;
+
+	mark(H_MMAP);
+	if ((flags & MAP_FIXED) && !(flags & (MAP_FIXED_NOREPLACE & ~MAP_FIXED)))
+		changes_before((uintptr_t)addr, end_of(addr, len),
+			       RTAB_CAUSE_HOOK_MMAP, true);
+	mem = orig(addr, len, prot, flags, fd, offset);
+	if (mem != MAP_FAILED)
+		changes_after((uintptr_t)mem, end_of(mem, len),
+			      RTAB_CAUSE_NEW_MAPPING);
+	return mem;
+}
+
+static void *hook_mremap(void *addr, size_t old_len, size_t new_len, int flags,
+			 void *new_addr)
+{
+	void *(*orig)(void *, size_t, size_t, int, void *) =
+		patches[H_MREMAP].orig;
+	uint64_t start = (uintptr_t)addr;
+	void *mem;
+
+	mark(H_MREMAP);
+	if (flags & MREMAP_FIXED)
+		changes_before((uintptr_t)new_addr, end_of(new_addr, new_len),
+			       RTAB_CAUSE_HOOK_MREMAP, true);
+	if ((flags & MREMAP_FIXED) ||
+	    ((flags & MREMAP_MAYMOVE) && new_len > old_len))
+		changes_before(start, end_of(addr, old_len),
+			       RTAB_CAUSE_HOOK_MREMAP, true);
+	else if (new_len < old_len)
+		changes_before(end_of(addr, rtab_round_up(new_len, RTAB_PAGE)),
+			       end_of(addr, old_len), RTAB_CAUSE_HOOK_MREMAP,
+			       true);
+	mem = orig(addr, old_len, new_len, flags, new_addr);
+	if (mem != MAP_FAILED && mem != addr)
+		changes_after((uintptr_t)mem, end_of(mem, new_len),
+			      RTAB_CAUSE_NEW_MAPPING);
+	return mem;
+}
+
+static bool advice_takes_pages(int advice)
+{
+	return advice == MADV_DONTNEED || advice == MADV_FREE ||
+	       advice == MADV_REMOVE || advice == MADV_DONTNEED_LOCKED ||
+	       advice == RT_MADV_GUARD_INSTALL;
+}
+
+static int hook_madvise(void *addr, size_t len, int advice)
+{
+	int (*orig)(void *, size_t, int) = patches[H_MADVISE].orig;
+
+	mark(H_MADVISE);
+	if (advice_takes_pages(advice))
+		changes_before((uintptr_t)addr, end_of(addr, len),
+			       RTAB_CAUSE_HOOK_MADVISE, true);
+	return orig(addr, len, advice);
+}
+
+static int hook_brk(void *addr)
+{
+	int (*orig)(void *) = patches[H_BRK].orig;
+	uint64_t now = &__curbrk ? (uintptr_t)__curbrk : 0;
+	uint64_t to = rtab_round_up((uintptr_t)addr, RTAB_PAGE);
+
+	mark(H_BRK);
+	if (addr && to < now)
+		changes_before(to, now, RTAB_CAUSE_HOOK_BRK, true);
+	return orig(addr);
+}
+
+static uint64_t shm_bytes(int id)
+{
+	struct shmid_ds ds;
+	int saved = errno, r = shmctl(id, IPC_STAT, &ds);
+
+	errno = saved;
+	return r == 0 ? ds.shm_segsz : 0;
+}
+
+static void *hook_shmat(int id, const void *addr, int flags)
+{
+	void *(*orig)(int, const void *, int) = patches[H_SHMAT].orig;
+	uint64_t bytes = shm_bytes(id);
+	void *mem;
+
+	mark(H_SHMAT);
+	if (addr && (flags & SHM_REMAP))
+		changes_before((uintptr_t)addr & ~(uintptr_t)(SHMLBA - 1),
+			       end_of(addr, bytes), RTAB_CAUSE_HOOK_SHM, true);
+	mem = orig(id, addr, flags);
+	if (mem != (void *)-1)
+		changes_after((uintptr_t)mem, end_of(mem, bytes),
+			      RTAB_CAUSE_NEW_MAPPING);
+	return mem;
+}
+
+/*
+ * System V memory cannot be watched, so nothing of it is cached and there is
+ * nothing to void; the hook is here for the self-test and the matrix.
+ */
+static int hook_shmdt(const void *addr)
+{
+	int (*orig)(const void *) = patches[H_SHMDT].orig;
+
+	mark(H_SHMDT);
+	return orig(addr);
+}
+
+static struct patch patches[N_HOOKS] = {
+	[H_MUNMAP] = { .name = "munmap", .hook = (void *)hook_munmap },
+	[H_MMAP] = { .name = "mmap", .hook = (void *)hook_mmap },
+	[H_MREMAP] = { .name = "mremap", .hook = (void *)hook_mremap },
+	[H_MADVISE] = { .name = "madvise", .hook = (void *)hook_madvise },
+	[H_BRK] = { .name = "brk", .hook = (void *)hook_brk },
+	[H_SHMAT] = { .name = "shmat", .hook = (void *)hook_shmat },
+	[H_SHMDT] = { .name = "shmdt", .hook = (void *)hook_shmdt },
+};
+
+/* init lock held; a child of fork inherits the patches. */
+int monitor_hooks_install(char *why, size_t size)
+{
+	static int result = 1;
+	unsigned int i;
+
+	/*
+	 * libc unmaps the stack of a thread that ThreadSanitizer has forgotten
+	 * already, so no hook may be instrumented; but shm/, which hooks call,
+	 * is what that sanitizer is here to look at.
+	 */
+	if (RTAB_TSAN) {
+		snprintf(why, size, "built with ThreadSanitizer");
+		return -ENOTSUP;
+	}
+	if (result <= 0)
+		goto out;
+	for (i = 0; i < N_HOOKS; i++) {
+		result = patch_prepare(&patches[i]);
+		if (result)
+			goto out;
+	}
+	result = patch_commit(patches, N_HOOKS);
+out:
+	for (i = 0; result && i < N_HOOKS; i++)
+		if (patches[i].why[0]) {
+			snprintf(why, size, "%s: %s", patches[i].name,
+				 patches[i].why);
+			break;
+		}
+	return result;
+}
+
+/* ---- self-test ---------------------------------------------------------- */
+
+/*
+ * Called through pointers that the compiler cannot see through, by the address
+ * that patch.c resolved, as libc's own calls are.
+ */
+static void call_all(void)
+{
+	int (*volatile call_munmap)(void *, size_t) = patches[H_MUNMAP].target;
+	void *(*volatile call_mmap)(void *, size_t, int, int, int, off_t) =
+		patches[H_MMAP].target;
+	void *(*volatile call_mremap)(void *, size_t, size_t, int, void *) =
+		patches[H_MREMAP].target;
+	int (*volatile call_madvise)(void *, size_t, int) =
+		patches[H_MADVISE].target;
+	int (*volatile call_brk)(void *) = patches[H_BRK].target;
+	void *(*volatile call_shmat)(int, const void *, int) =
+		patches[H_SHMAT].target;
+	int (*volatile call_shmdt)(const void *) = patches[H_SHMDT].target;
+	char *mem = call_mmap(NULL, 2 * RTAB_PAGE, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (mem == MAP_FAILED)
+		return;
+	call_madvise(mem, RTAB_PAGE, MADV_DONTNEED);
+	call_mremap(mem, 2 * RTAB_PAGE, RTAB_PAGE, 0, NULL);
+	call_munmap(mem, RTAB_PAGE);
+	call_brk((void *)1); /* refused, and harmless */
+	call_shmat(-1, NULL, 0);
+	call_shmdt(mem);
+}
+
+int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size)
+{
+	int saved = errno;
+	unsigned int i;
+
+	ran = 0;
+	rtab_store_release(&selftesting, true);
+	call_all();
+	rtab_store_release(&selftesting, false);
+	errno = saved;
+	*ret_mask = rtab_load_acquire(&ran);
+	for (i = 0; i < N_HOOKS; i++)
+		if (!(*ret_mask & (1u << i))) {
+			snprintf(why, size, "the hook of %s did not run",
+				 patches[i].name);
+			return -EIO;
+		}
+	return 0;
+}

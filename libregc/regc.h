@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * regc.h - registration cache shared by all libraries of a process.
+ *
+ * A library opens a handle under its name, makes a domain (where keys are
+ * valid: one io_uring instance, one protection domain of a NIC), and asks
+ * regc_get() "which key covers this buffer?" before each transfer.  The answer
+ * is a lease: the registration stays until regc_put().  regc(7) explains the
+ * words, the laws and the modes.
+ *
+ * Return values: 0 or a negative errno, each listed with its function.
+ * errno is never set, nothing is printed, the process is never ended.
+ *
+ * Thread safety: every function may be called from any thread at any time,
+ * except that a handle must not be used while or after it is closed.
+ * Fork safety: a child of fork(2) starts with no registration.  Library handles
+ * work in the child and attach by themselves; a domain made before the fork
+ * belongs to the parent, and the child gets -ENOTUNIQ until it makes its own.
+ * Signal safety: none may be called from a signal handler, except
+ * regc_version() and regc_strerror().
+ * Blocking: regc_get() of a cached buffer makes no system call in fast mode and
+ * one in strict mode.  Everything else may call the kernel.  Nothing waits for
+ * the broker longer than the time given with its function.
+ */
+#ifndef REGC_H
+#define REGC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define REGC_VERSION_MAJOR 0
+#define REGC_VERSION_MINOR 1
+#define REGC_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define REGC_API __attribute__((visibility("default")))
+#else
+#define REGC_API
+#endif
+
+struct regc_library; /* one user of regc inside a process */
+struct regc_domain;  /* where a key is valid, as one library sees it */
+struct io_uring;     /* of liburing */
+
+/* Access: what the device may do with the memory.  Reading is always allowed. */
+enum {
+	REGC_ACCESS_LOCAL_READ = 0,
+	REGC_ACCESS_LOCAL_WRITE = 1 << 0,
+	REGC_ACCESS_REMOTE_READ = 1 << 1,
+	REGC_ACCESS_REMOTE_WRITE = 1 << 2,
+	REGC_ACCESS_REMOTE_ATOMIC = 1 << 3,
+	REGC_ACCESS_RELAXED_ORDERING = 1 << 4,
+	REGC_ACCESS_ALL = (1 << 5) - 1
+};
+
+/* regc_lease.flags */
+enum {
+	/* Not in the cache: made for this lease, undone by its put. */
+	REGC_LEASE_UNCACHED = 1 << 0
+};
+
+/*
+ * A permission to use a registration, from regc_get() to regc_put().  Owned by
+ * the caller, who may copy it but must put it exactly once.
+ */
+struct regc_lease {
+	uint32_t lkey;   /* verbs: local key; io_uring: fixed-buffer index */
+	uint32_t rkey;   /* verbs: remote key; else 0 */
+	uint64_t handle; /* verbs: struct ibv_mr *; else 0 */
+	uint32_t flags;  /* REGC_LEASE_* */
+	uint32_t slot;   /* private from here on */
+	uint64_t gen;
+	void *priv[2];
+	uint64_t reserved[2];
+};
+
+enum {
+	REGC_MODE_OFF = 0,    /* nothing is cached; regc_status.why says why */
+	REGC_MODE_FAST = 1,   /* hooks and userfaultfd; no system call on a hit */
+	REGC_MODE_STRICT = 2, /* userfaultfd and one probe on each hit */
+	REGC_MODE_AUTO = 3    /* fast where the self-test passes, else strict */
+};
+
+/* Optional arguments of regc_open(); zero-initialise, then set size. */
+struct regc_open_attr {
+	size_t size;        /* sizeof(struct regc_open_attr) */
+	const char *socket; /* broker's socket; NULL: REGC_SOCKET, defaults */
+	const char *group;  /* NULL: REGC_GROUP, the launcher's job, the user */
+	uint32_t mode;      /* REGC_MODE_*; 0: REGC_MODE, then the broker's.
+	                       Only the first library of a process decides. */
+	uint32_t reserved;
+};
+
+struct regc_stats {
+	size_t size;        /* set by the caller */
+	uint64_t hits;      /* gets answered from the cache */
+	uint64_t misses;    /* gets that registered and cached */
+	uint64_t uncached;  /* gets that registered without caching */
+	uint64_t failed;    /* gets that returned an error */
+	uint64_t puts;
+	uint64_t restarts;  /* misses that started over: memory changed meanwhile */
+	uint64_t waits;     /* gets that found a change of memory under way */
+	uint64_t reg_ns;    /* time spent in device registration */
+	/* of the whole process: */
+	uint64_t registrations; /* device registrations made */
+	uint64_t clones;        /* of these, cloned from another domain */
+	uint64_t deregistrations;
+	uint64_t regions;       /* live now */
+	uint64_t pinned_bytes;  /* registered now, cached or not */
+	uint64_t freed_leased;  /* regions whose memory went away under lease */
+	uint64_t all_voids;     /* times everything was voided in doubt */
+};
+
+struct regc_status {
+	size_t size;         /* set by the caller */
+	uint32_t connected;  /* 1: attached to a living broker */
+	uint32_t mode;       /* REGC_MODE_OFF, _FAST or _STRICT, as in force */
+	uint32_t broker_pid; /* 0 if none */
+	uint32_t space;      /* number of this process at the broker */
+	char group[64];
+	char why[128];       /* why this mode, or why not connected */
+};
+
+/* What a device can do; 0 means no limit known. */
+struct regc_device_limits {
+	uint64_t max_registrations;
+	uint64_t max_bytes; /* of one registration */
+	uint32_t access;    /* REGC_ACCESS_* bits that it knows */
+	uint32_t reserved;
+};
+
+struct regc_key {
+	uint32_t lkey;
+	uint32_t rkey;
+	uint64_t handle;
+};
+
+/*
+ * A device of the caller's own.  Callbacks run on the thread that calls regc or
+ * on regc's guardian thread, never under a lock of regc and never inside a
+ * memory hook; they may allocate, map and unmap memory, but dereg must not
+ * write to memory that regc protects.  A callback that calls regc_get() for a
+ * range that is being registered by the same thread gets -EDEADLK.
+ */
+struct regc_device_ops {
+	size_t size;      /* sizeof(struct regc_device_ops) */
+	const char *name; /* copied */
+	/* 0 or -errno; -ENOSPC and -ENOMEM make regc evict and try again. */
+	int (*reg)(void *ctx, void *addr, size_t len, unsigned int access,
+		   struct regc_key *ret_key);
+	/* 0 or -errno; -EBUSY or -EEXIST: not from this thread, try again later */
+	int (*dereg)(void *ctx, const struct regc_key *key);
+	/* May be NULL. */
+	void (*limits)(void *ctx, struct regc_device_limits *ret);
+	/*
+	 * May be NULL.  Makes key valid in ctx from a registration of the same
+	 * memory in from_ctx, a domain with the same ops; -EOPNOTSUPP: cannot.
+	 */
+	int (*clone)(void *ctx, void *from_ctx, const struct regc_key *from_key,
+		     void *addr, size_t len, unsigned int access,
+		     struct regc_key *ret_key);
+	/* May be NULL.  Called when the last handle of the domain is closed. */
+	void (*release)(void *ctx);
+};
+
+/* "0.1.0"; static. */
+REGC_API const char *regc_version(void);
+
+/* Text for a return value of this library, static, never NULL. */
+REGC_API const char *regc_strerror(int err);
+
+/*
+ * Opens a handle for the library called name (1 to 31 characters, copied).
+ * Succeeds without a broker too: then gets are uncached, and regc_status()
+ * tells.  Waits for a broker at most 2 s.
+ * attr may be NULL.  The handle is the caller's until regc_close().
+ * -EINVAL: name or attr bad.  -ENOMEM.  -ENOSPC: more than 31 libraries.
+ */
+REGC_API int regc_open(const char *name, const struct regc_open_attr *attr,
+		       struct regc_library **ret_lib);
+
+/*
+ * Closes a handle; NULL is allowed.  -EBUSY: a domain of it is still open;
+ * nothing was done.
+ */
+REGC_API int regc_close(struct regc_library *lib);
+
+/*
+ * A domain for an io_uring of the caller's.  n_buffers fixed-buffer slots (1 to
+ * 16384) are registered as a sparse table and belong to regc; 0 takes 4096.
+ * Two libraries that give the same ring get the same domain.  The ring must
+ * outlive the domain.  A ring with IORING_SETUP_SINGLE_ISSUER can be
+ * deregistered only by its own thread: regc does so in that thread's next get or
+ * put.
+ * -EBUSY: the ring already has a buffer table.  -EBADF.  -EINVAL: not a ring.
+ * -ENOMEM.  -ENOSPC: more than 16 domains in this process.
+ */
+REGC_API int regc_domain_uring(struct regc_library *lib, int ring_fd,
+			       unsigned int n_buffers,
+			       struct regc_domain **ret_dom);
+
+/*
+ * The same with a ring that regc makes (entries submission slots) and ends with
+ * the domain; regc_domain_ring() gives it for submitting.
+ */
+REGC_API int regc_domain_uring_new(struct regc_library *lib, unsigned int entries,
+				   unsigned int n_buffers,
+				   struct regc_domain **ret_dom);
+
+/* The ring of regc_domain_uring_new(), borrowed; NULL for any other domain. */
+REGC_API struct io_uring *regc_domain_ring(struct regc_domain *dom);
+
+/* A domain whose registrations cost nothing and mean nothing; for benchmarks. */
+REGC_API int regc_domain_null(struct regc_library *lib,
+			      struct regc_domain **ret_dom);
+
+/*
+ * A domain of the caller's own device.  ops is copied; ctx is passed to every
+ * callback and names the domain: the same ops->reg and ctx again give the same
+ * domain.
+ */
+REGC_API int regc_domain_custom(struct regc_library *lib,
+				const struct regc_device_ops *ops, void *ctx,
+				struct regc_domain **ret_dom);
+
+/*
+ * Closes a domain; NULL is allowed.  The last handle of a domain voids and
+ * undoes its registrations.  -EBUSY: a lease is still out; the domain stays
+ * open, new gets in it are refused with -ESHUTDOWN, and closing it again after
+ * the last put succeeds.
+ */
+REGC_API int regc_domain_close(struct regc_domain *dom);
+
+/*
+ * Leases a registration that covers [addr, addr + len) with at least access.
+ * addr need not be aligned; len is 1 or more bytes.  Served from a larger live
+ * region where there is one; else the pages of the range are registered, joined
+ * with the regions of the same access that they overlap.  Never asks the device
+ * for more access than some caller asked for the same pages.
+ * If the memory cannot be tracked, a limit is reached or the broker does not
+ * answer within 200 ms, the lease is uncached (flag REGC_LEASE_UNCACHED).
+ * *ret_lease is written only on success.
+ * -EINVAL: len 0, wrap-around, unknown access bit.  -EFAULT: not mapped, or
+ * access beyond the mapping's.  -EDQUOT: hard limit of the space reached.
+ * -E2BIG: more than the device takes in one registration.  -ENOMEM, -ENOSPC:
+ * from the device, after eviction did not help.  -EDEADLK: called from a device
+ * callback of the same range.  -ENOTUNIQ: dom was made before a fork.
+ * -ESHUTDOWN: dom is being closed.  Any other: from the device.
+ */
+REGC_API int regc_get(struct regc_domain *dom, const void *addr, size_t len,
+		      unsigned int access, struct regc_lease *ret_lease);
+
+/*
+ * The same in n domains (1 to 16) at once, all or nothing; ret_leases has n
+ * elements.
+ */
+REGC_API int regc_get_many(struct regc_domain *const *doms, unsigned int n,
+			   const void *addr, size_t len, unsigned int access,
+			   struct regc_lease *ret_leases);
+
+/* Ends a lease.  In a child of fork, a lease of the parent is ignored. */
+REGC_API void regc_put(struct regc_lease *lease);
+
+/*
+ * 1: the registration is still valid for new leases; 0: its memory changed or it
+ * was evicted, and it goes away with the last put.  Always 1 if uncached.
+ */
+REGC_API int regc_lease_ok(const struct regc_lease *lease);
+
+/* The range that the registration of a lease covers, page aligned. */
+REGC_API int regc_lease_range(const struct regc_lease *lease, uint64_t *ret_start,
+			      uint64_t *ret_len);
+
+/*
+ * 1 if a get would be a hit now, 0 if not, or -errno as regc_get().  Takes no
+ * lease and registers nothing.
+ */
+REGC_API int regc_query(struct regc_domain *dom, const void *addr, size_t len,
+			unsigned int access);
+
+/*
+ * Voids every registration of the process that overlaps [addr, addr + len), in
+ * all domains and for all libraries; for memory that changes in a way no monitor
+ * sees.  Registrations under lease go with their last put.  -EINVAL: wrap-around.
+ */
+REGC_API int regc_invalidate(struct regc_library *lib, const void *addr,
+			     size_t len);
+
+/* Fills *ret up to ret->size, which the caller set.  -EINVAL: size too small. */
+REGC_API int regc_stats(struct regc_library *lib, struct regc_stats *ret);
+REGC_API int regc_status(struct regc_library *lib, struct regc_status *ret);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

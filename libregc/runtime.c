@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The runtime: first use, fork, locks, thread slots, memos. */
+#include "libregc/runtime.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static const uint32_t no_life;
+struct rt_hot rt_hot = { .life = &no_life, .life_word = RT_NO_BROKER };
+struct runtime rt = {
+	.sock = -1, .doorbell = -1, .area_fd = -1,
+	.uffd = -1, .maps_fd = -1, .wake_fd = -1,
+};
+__thread struct rt_thread *rt_thread
+	__attribute__((tls_model("initial-exec")));
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int once_result;
+static pthread_key_t thread_key;
+
+/* ---- futex -------------------------------------------------------------- */
+
+void rt_futex_wait(uint32_t *word, uint32_t value, int timeout_ms)
+{
+	struct timespec ts = {
+		.tv_sec = timeout_ms / 1000,
+		.tv_nsec = (long)(timeout_ms % 1000) * 1000000,
+	};
+	int saved = errno;
+
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value,
+		timeout_ms < 0 ? NULL : &ts, NULL, 0);
+	errno = saved;
+}
+
+void rt_futex_wake(uint32_t *word)
+{
+	int saved = errno;
+
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	errno = saved;
+}
+
+/* A plain pthread mutex would stay locked in a child of fork. */
+void rt_lock_take(struct rt_lock *lock)
+{
+	uint32_t expected = 0;
+
+	if (rtab_cas(&lock->word, &expected, 1))
+		return;
+	while (rtab_exchange(&lock->word, 2) != 0)
+		rt_futex_wait(&lock->word, 2, -1);
+}
+
+void rt_lock_drop(struct rt_lock *lock)
+{
+	int saved = errno;
+
+	if (rtab_exchange(&lock->word, 0) == 2)
+		syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL,
+			0);
+	errno = saved;
+}
+
+uint32_t rt_tid(void)
+{
+	return (uint32_t)syscall(SYS_gettid);
+}
+
+/* ---- threads ------------------------------------------------------------ */
+
+static void memo_free(struct rt_thread *ts)
+{
+	if (ts->memo)
+		rtab_raw_munmap(ts->memo, ts->memo_bytes);
+	ts->memo = NULL;
+}
+
+/* Lease words stay: they are sums, and the next owner goes on with them. */
+static void thread_exit(void *arg)
+{
+	struct rt_thread *ts = rt_thread;
+
+	(void)arg;
+	rt_thread = NULL;
+	if (!ts || rt_forked() || ts->attach != rt.attach)
+		return;
+	memo_free(ts);
+	ts->attach = 0;
+	rtab_store_release(&rt.area.area->threads[ts->index].in_use, 0);
+}
+
+static uint32_t thread_claim(struct rtab_area *area)
+{
+	uint32_t i, n, zero, tid = rt_tid();
+
+	for (i = 1; i < RTAB_N_THREADS; i++) {
+		zero = 0;
+		if (rtab_load_relaxed(&area->threads[i].in_use) == 0 &&
+		    rtab_cas(&area->threads[i].in_use, &zero, tid))
+			break;
+	}
+	if (i == RTAB_N_THREADS)
+		return 0;
+	/* Before the first lease: whoever sums must not miss this slot. */
+	n = rtab_load_relaxed(&area->n_threads);
+	while (n <= i && !rtab_cas(&area->n_threads, &n, i + 1))
+		;
+	return i;
+}
+
+bool rt_thread_attach(void)
+{
+	struct rt_thread *ts = rt_thread;
+	uint32_t i;
+
+	if (ts && ts->attach == rt.attach)
+		return true;
+	if (!rt.attached)
+		return false;
+	i = thread_claim(rt.area.area);
+	if (i == 0)
+		return false;
+	ts = &rt.threads[i];
+	memset(ts, 0, sizeof(*ts));
+	ts->index = i;
+	ts->leases = rtab_area_leases(&rt.area, i);
+	ts->counters = rt.area.area->threads[i].counters;
+	rt_memo_fit(ts);
+	if (!ts->memo) {
+		rtab_store_release(&rt.area.area->threads[i].in_use, 0);
+		return false;
+	}
+	ts->attach = rt.attach;
+	rt_thread = ts;
+	pthread_setspecific(thread_key, ts);
+	return true;
+}
+
+void rt_memo_fit(struct rt_thread *ts)
+{
+	uint32_t bits = RT_MEMO_MIN_BITS;
+	uint64_t bytes;
+	uint32_t *memo;
+
+	while (bits < RT_MEMO_MAX_BITS &&
+	       (UINT32_C(1) << bits) < 2 * rtab_load_relaxed(&rt.n_live))
+		bits++;
+	/* Grow by four, so that filling a cache maps few memos. */
+	if (ts->memo && 64 - ts->memo_shift >= bits)
+		return;
+	bits += bits < RT_MEMO_MAX_BITS;
+	bytes = UINT64_C(4) << bits;
+	memo = rtab_raw_mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, NULL);
+	if (!memo)
+		return;
+	rtab_raw_madvise(memo, bytes, MADV_DONTFORK);
+	memo_free(ts);
+	ts->memo = memo;
+	ts->memo_shift = 64 - bits;
+	ts->memo_bytes = bytes;
+}
+
+/* ---- first use and fork ------------------------------------------------- */
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/*
+ * A child must not keep the userfaultfd open: it would keep threads of the
+ * parent waiting when everybody who reads it is gone.  The rest waits for the
+ * child's first call.  Only async-signal-safe calls here.
+ */
+static void after_fork_in_child(void)
+{
+	if (rt.wipe && rt_forked()) {
+		close_fd(&rt.uffd);
+		close_fd(&rt.sock);
+	}
+}
+
+static void init_once(void)
+{
+	uint64_t wipe_bytes = RTAB_PAGE;
+	uint64_t bytes = wipe_bytes + RTAB_N_THREADS * sizeof(struct rt_thread);
+	char *mem;
+
+	mem = rtab_raw_mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &once_result);
+	if (!mem)
+		return;
+	once_result = rtab_raw_madvise(mem, bytes, MADV_WIPEONFORK);
+	if (!once_result)
+		once_result = -pthread_key_create(&thread_key, thread_exit);
+	if (!once_result)
+		once_result = -pthread_atfork(NULL, NULL, after_fork_in_child);
+	if (!once_result)
+		once_result = rtab_heavy_fence_init();
+	if (once_result) {
+		rtab_raw_munmap(mem, bytes);
+		return;
+	}
+	rt.threads = (struct rt_thread *)(mem + wipe_bytes);
+	rt.attach = 1;
+	((struct rt_wipe *)mem)->attach = 1;
+	rtab_store_release(&rt.wipe, (struct rt_wipe *)mem);
+}
+
+/*
+ * init lock held.  Nothing of the parent's is touched but descriptors: its
+ * mappings are not in this process, and their addresses may be somebody
+ * else's by now.
+ */
+static void start_over_in_child(void)
+{
+	struct regc_library *libraries[RTAB_N_LIBRARIES];
+	struct rt_wipe *wipe = rt.wipe;
+	struct rt_thread *threads = rt.threads;
+	uint64_t attach = rt.attach;
+	uint32_t i;
+
+	rt_hot.life_word = RT_NO_BROKER;
+	rt_hot.life = &no_life;
+	close_fd(&rt.uffd);
+	close_fd(&rt.sock);
+	close_fd(&rt.doorbell);
+	close_fd(&rt.area_fd);
+	close_fd(&rt.maps_fd);
+	close_fd(&rt.wake_fd);
+	if (rt.watch.fd >= 0 && rt.watch.view.table)
+		close_fd(&rt.watch.fd);
+	memcpy(libraries, rt.libraries, sizeof(libraries));
+	memset(&rt, 0, sizeof(rt));
+	memcpy(rt.libraries, libraries, sizeof(libraries));
+	for (i = 0; i < RTAB_N_LIBRARIES; i++)
+		if (rt.libraries[i])
+			memset(&rt.libraries[i]->slow, 0,
+			       sizeof(rt.libraries[i]->slow));
+	rt.wipe = wipe;
+	rt.threads = threads;
+	rt.sock = rt.doorbell = rt.area_fd = -1;
+	rt.uffd = rt.maps_fd = rt.wake_fd = -1;
+	rt.attach = attach + 1;
+	rtab_store_release(&wipe->attach, rt.attach);
+}
+
+int rt_enter(void)
+{
+	int r = pthread_once(&once, init_once);
+
+	if (r || once_result)
+		return r ? -r : once_result;
+	if (RTAB_LIKELY(!rt_forked()))
+		return 0;
+	rt_lock_take(&rt.wipe->init_lock);
+	if (rt_forked())
+		start_over_in_child();
+	rt_lock_drop(&rt.wipe->init_lock);
+	return 0;
+}
+
+void rt_set_mode(uint32_t mode, const char *fmt, ...)
+{
+	va_list args;
+
+	rt.mode = mode;
+	va_start(args, fmt);
+	vsnprintf(rt.why, sizeof(rt.why), fmt, args);
+	va_end(args);
+	if (rt.attached) {
+		rt.area.area->mode = mode;
+		memcpy(rt.area.area->mode_why, rt.why, sizeof(rt.why));
+	}
+}

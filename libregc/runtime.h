@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The one runtime of libregc in a process: what its modules share.
+ *
+ * Modules, lower ones know nothing of higher ones
+ *   library.c domain.c     public handles
+ *   cache.c                the hit path: get and put of a cached buffer
+ *   miss.c                 everything else a get may need
+ *   guardian.c             the one thread of regc in the process
+ *   retire.c               undoing registrations after their last lease
+ *   link.c                 the broker: join, leave, budget, messages
+ *   changes.c              voiding on behalf of hooks; the watched ranges
+ *   monitor_*.c patch*.c   sources of changes
+ *   device_*.c             io_uring, null
+ *   slots.c runtime.c      slots and their order; lock, threads, fork
+ *
+ * Locks, in this order
+ *   init lock   joining, opening and closing; may wait for the broker
+ *   cache lock  slots, budget, request ring, watched ranges
+ *   send lock   the control socket for sending
+ * The cache lock is never held over a device call, a wait, or anything that
+ * allocates or unmaps memory (L8); hooks and the hit path take no lock at all.
+ * All live in the wipe page: a child of fork finds them free.
+ *
+ * Fork (L6).  The wipe page and the thread states are MADV_WIPEONFORK: a child
+ * reads zero where the parent reads its attach number, so the first comparison of
+ * get, put and every hook fails there and leads to runtime_enter(), which starts
+ * over.  Table, area, watch set and memos are MADV_DONTFORK.
+ *
+ * States of a slot, moved under the cache lock, except LIVE -> void by a hook or
+ * the broker, which is a store to live_gen or gens[] and is noticed later:
+ *
+ *   FREE -> MAKING -> LIVE -> VOID -> RETIRING -> LIMBO -> FREE
+ *              |                ^         |
+ *              +-- failed ------|-> FREE  +-> VOID (a device said "later")
+ *              +-- changed -----+
+ *
+ * MAKING    its maker calls the device without the lock; others wait for it
+ * VOID      no new lease; on the void list, or parked until its last put
+ * RETIRING  one thread undoes the registrations
+ * LIMBO     until the broker has read the DEL record, so that it cannot take an
+ *           old record for a new region
+ */
+#ifndef REGC_RUNTIME_H
+#define REGC_RUNTIME_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "libregc/regc.h"
+#include "shm/area.h"
+#include "shm/atomic.h"
+#include "shm/base.h"
+#include "shm/cause.h"
+#include "shm/layout.h"
+#include "shm/segment.h"
+#include "shm/table.h"
+
+#define RT_HIDDEN __attribute__((visibility("hidden")))
+#define RT_NO_SLOT UINT32_MAX
+#define RT_NO_BROKER UINT32_MAX /* never what a life word reads */
+#define RT_UNBOUND UINT64_MAX /* equals no attach number, and not 0 either */
+#define RT_WAIT_MS 200	      /* longest wait for the broker in a get */
+#define RT_OPEN_WAIT_MS 2000  /* the same in regc_open() */
+#define RT_REJOIN_MS 100      /* between two attempts to find a broker */
+#define RT_MISS_TRIES 8	      /* restarts before a get goes uncached */
+#define RT_WATCH_CAPACITY 65536
+#define RT_MEMO_MIN_BITS 10
+#define RT_MEMO_MAX_BITS 18
+
+/* ---- what the hit path reads -------------------------------------------- */
+
+/* Written at attach and detach only; its own cache line. */
+struct rt_hot {
+	const uint32_t *life;		/* the broker's life word */
+	const struct rtab_table *table;
+	struct rtab_area *area;
+	const uint64_t *gens;
+	uint32_t life_word; /* what *life reads while tracking works, or ~0 */
+	uint32_t capacity;
+} __attribute__((aligned(RTAB_CACHE_LINE)));
+
+extern RT_HIDDEN struct rt_hot rt_hot;
+
+/* State of one thread slot; in wiped memory, written by its thread alone. */
+struct rt_thread {
+	uint64_t attach; /* 0: not attached, or a child of fork */
+	uint64_t *leases;
+	struct rtab_counters *counters;
+	uint32_t *memo; /* slot + 1 by hash of the page, 0: empty */
+	uint32_t memo_shift;
+	uint32_t index; /* of the thread slot */
+	uint64_t memo_bytes;
+} __attribute__((aligned(RTAB_CACHE_LINE)));
+
+extern RT_HIDDEN __thread struct rt_thread *rt_thread
+	__attribute__((tls_model("initial-exec")));
+
+/* Which entry of the memo an address belongs to. */
+static inline uint32_t rt_memo_hash(const struct rt_thread *ts, uint64_t addr)
+{
+	return (uint32_t)(((addr >> 12) * UINT64_C(0x9e3779b97f4a7c15)) >>
+			  ts->memo_shift);
+}
+
+/* A domain as one library sees it; the fields are what a hit reads. */
+struct regc_domain {
+	uint64_t attach; /* RT_UNBOUND until there is an area: domain_bind() */
+	struct rtab_reg *regs;
+	int probe_fd; /* strict mode: the userfaultfd to probe; else -1 */
+	uint32_t library; /* index */
+	struct rt_domain *shared;
+	struct regc_library *owner;
+	uint64_t made_in; /* rt.attach then; another one: a fork came between */
+};
+
+struct regc_library {
+	char name[RTAB_NAME_BYTES];
+	uint32_t index;
+	uint32_t n_domains;
+	uint64_t attach; /* of the area that knows this library */
+	struct rtab_counters slow; /* of gets outside any thread slot; atomic */
+};
+
+/* ---- slots -------------------------------------------------------------- */
+
+enum rt_slot_state {
+	RT_FREE = 0,
+	RT_MAKING,
+	RT_LIVE,
+	RT_VOID,
+	RT_RETIRING,
+	RT_LIMBO,
+};
+
+struct rt_slot {
+	uint64_t start, end; /* half-open */
+	uint8_t cls;	   /* its access is rt.class_access[cls] */
+	uint8_t state;
+	uint8_t parked;	   /* VOID, off the list, its last put retires it */
+	uint8_t busy;	   /* LIVE, and maker adds a domain */
+	uint16_t domains;  /* bit d: regs[d][slot] holds a registration */
+	uint32_t next;	   /* free, void or limbo list */
+	uint32_t maker;	   /* thread that registers: first, or one more domain */
+	uint32_t turn;	   /* futex: changes when the maker is done */
+	uint32_t cause;
+	uint32_t left, right; /* order, see slots.c */
+	uint64_t limbo_tail;  /* LIMBO: free once ring_tail is past this */
+};
+
+/* ---- the runtime -------------------------------------------------------- */
+
+struct rt_lock {
+	uint32_t word; /* 0 free, 1 held, 2 held and waited for */
+};
+
+/* All zero in a child of fork. */
+struct rt_wipe {
+	uint64_t attach; /* as rt.attach, or 0 */
+	struct rt_lock init_lock;
+	struct rt_lock cache_lock;
+	struct rt_lock send_lock;
+	uint32_t budget_turn; /* futex: changes when budget came or was denied */
+	uint32_t woken;	      /* 1: the guardian was woken and has not looked */
+};
+
+struct rt_domain {
+	bool in_use;
+	bool closing;
+	uint32_t index;
+	uint32_t n_handles;
+	uint32_t n_regs; /* registrations now, cached or not */
+	struct regc_device_ops ops;
+	void *ctx;
+	struct regc_device_limits limits;
+	char name[RTAB_NAME_BYTES];
+};
+
+struct rt_list {
+	uint32_t head, tail;
+	uint32_t n;
+};
+
+struct runtime {
+	struct rt_wipe *wipe; /* NULL until the first open */
+	struct rt_thread *threads; /* RTAB_N_THREADS, wiped */
+	uint64_t attach;      /* number of the area in use; grows at fork */
+
+	/* link.c; init lock */
+	bool attached;	 /* an area and, at some time, a broker */
+	bool connected;	 /* to a broker that lives, as far as known */
+	int sock, doorbell, area_fd;
+	struct rtab_life *life; /* window, one page */
+	void *table_window;
+	uint32_t life_word; /* of the broker joined last */
+	uint64_t last_join_ns;
+	uint32_t broker_pid, space;
+	char group[64], socket_path[128], asked_group[64];
+	uint32_t asked_mode; /* REGC_MODE_*, 0: the broker's */
+	bool asked_off;
+	uint64_t hard_bytes, max_region_bytes;
+
+	struct rtab_view table;
+	struct rtab_area_view area;
+
+	/* monitors */
+	int uffd, maps_fd;
+	uint32_t mode;
+	char why[128];
+	struct rtab_writer watch; /* watched ranges; cache lock to write */
+	uint64_t watch_low, watch_high; /* bounds of all of them */
+	uint32_t watch_seq; /* odd while it changes, see changes.c */
+	uint32_t watch_next_slot;
+	bool watch_all; /* it overflowed: everything counts as watched */
+
+	/* cache lock */
+	struct rt_slot *slots;
+	uint32_t n_classes; /* as table->classes, but known here first */
+	uint32_t class_access[RTAB_N_CLASSES];
+	uint32_t roots[RTAB_N_CLASSES]; /* order of MAKING and LIVE slots */
+	uint32_t n_slots;   /* slots ever used */
+	uint32_t n_live;
+	struct rt_list free_list, void_list, limbo_list;
+	uint64_t change_cursor; /* of area->changes */
+	uint64_t allow_bytes, allow_regions; /* budget from the broker */
+	uint64_t used_bytes, used_regions;   /* charged to it */
+	uint64_t uncached_bytes;
+	uint64_t next_ticket, denied_ticket;
+	bool own_limit; /* the space's own limit binds: evict here, do not ask */
+	struct rt_domain domains[RTAB_N_DOMAINS];
+	struct regc_library *libraries[RTAB_N_LIBRARIES];
+	uint64_t deregs, regs, clones, freed_leased, all_voids;
+
+	/* guardian */
+	int wake_fd;
+	bool guardian_runs;
+	pthread_t guardian;
+	struct regc_wire *wire;
+	uint8_t *scratch;
+};
+
+extern RT_HIDDEN struct runtime rt;
+
+/* ---- runtime.c ---------------------------------------------------------- */
+
+void rt_lock_take(struct rt_lock *lock);
+void rt_lock_drop(struct rt_lock *lock);
+static inline void rt_cache_lock(void)
+{
+	rt_lock_take(&rt.wipe->cache_lock);
+}
+static inline void rt_cache_unlock(void)
+{
+	rt_lock_drop(&rt.wipe->cache_lock);
+}
+
+/* Waits until *word != value or timeout_ms (negative: no limit) is over. */
+void rt_futex_wait(uint32_t *word, uint32_t value, int timeout_ms);
+void rt_futex_wake(uint32_t *word);
+uint32_t rt_tid(void);
+
+/* First use in the process, and first use after fork.  0 or -errno. */
+int rt_enter(void);
+
+/* True if this process is a child of the one that rt describes. */
+static inline bool rt_forked(void)
+{
+	return rt.attach && rt.wipe->attach != rt.attach;
+}
+
+/* Gives the calling thread a thread slot and rt_thread; false: none is free. */
+bool rt_thread_attach(void);
+
+/* Makes the memo of the calling thread fit the number of regions. */
+void rt_memo_fit(struct rt_thread *ts);
+
+/* Cache lock: the area's copy of how much is registered. */
+static inline void rt_show_pinned(void)
+{
+	rtab_store_relaxed(&rt.area.area->pinned_bytes,
+			   rt.used_bytes + rt.uncached_bytes);
+}
+
+/* Text in rt.why and the area's copy. */
+void rt_set_mode(uint32_t mode, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* ---- slots.c; cache lock ------------------------------------------------ */
+
+int slots_init(uint32_t capacity);
+/* A FREE slot that the broker has made ready, or RT_NO_SLOT. */
+uint32_t slots_take(void);
+void slots_give_back(uint32_t slot);
+/* Into and out of the order; the range and access are set. */
+void slots_link(uint32_t slot);
+void slots_unlink(uint32_t slot);
+/* The class of an access, made if need be; -ENOSPC: there are 16 already. */
+int slots_class(uint32_t access);
+/* Linked slot of cls with the greatest start <= addr, or RT_NO_SLOT. */
+uint32_t slots_floor(uint32_t cls, uint64_t addr);
+/*
+ * Linked slots of cls that overlap [start, end), ascending: the first (last =
+ * RT_NO_SLOT), or the one after last; RT_NO_SLOT at the end.
+ */
+uint32_t slots_next_overlap(uint32_t cls, uint64_t start, uint64_t end,
+			    uint32_t last);
+void list_push(struct rt_list *list, uint32_t slot);
+uint32_t list_pop(struct rt_list *list);
+/* LIMBO slots that the broker has let go of become FREE. */
+void slots_end_limbo(void);
+/* Is the first registration found of slot still valid on both sides? */
+bool slot_is_live(uint32_t slot);
+
+/* ---- changes.c ---------------------------------------------------------- */
+
+/* Called by a hook before a change; async-signal-safe, lock-free (L8). */
+void changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch);
+/* Called by a hook after a mapping was handed out. */
+void changes_after(uint64_t start, uint64_t end, uint32_t cause);
+/* Voids every live registration that overlaps; lock-free.  Number voided. */
+uint32_t changes_void_range(uint64_t start, uint64_t end);
+/* Everything is void (L3). */
+void changes_void_all(void);
+/* Wakes the guardian if anything waits for it; async-signal-safe. */
+void changes_wake_guardian(void);
+/* Cache lock: what hooks voided is put on the void list, ranges leave the watch. */
+void changes_consume(void);
+/* Puts [start, end) under watch; *ret_cause says why not.  No lock held. */
+int watch_range(uint64_t start, uint64_t end, uint32_t *ret_cause);
+
+/* ---- retire.c ----------------------------------------------------------- */
+
+/* Cache lock: LIVE -> VOID, out of the order, VOID record to the broker. */
+void slot_void(uint32_t slot, uint32_t cause);
+/* No lock: undoes what is on the void list and has no lease. */
+void retire_pending(void);
+/* No lock: after a put of a void slot. */
+void retire_slot(uint32_t slot);
+/*
+ * No lock: evicts up to n least recently used regions without leases (of domain
+ * d, or RT_NO_SLOT: any).  Number evicted.
+ */
+uint32_t evict_own(uint32_t n, uint32_t domain, uint32_t cause);
+/* Cache lock; every slot whose registration the broker voided goes VOID. */
+void retire_rescan(uint32_t cause);
+
+/* ---- link.c ------------------------------------------------------------- */
+
+/* init lock held: finds a broker and attaches or rejoins; 0 or -errno. */
+int link_join(int wait_ms);
+/* No lock: rejoin if there is no broker and the last attempt is long enough ago. */
+void link_rejoin(void);
+/* No lock: the broker is gone.  Voids everything; idempotent. */
+void link_lost(void);
+/* Cache lock: pushes a record; false: the ring is full. */
+bool link_push(const struct rtab_request *request);
+uint32_t link_ring_room(void);
+/* No lock: wakes the broker if it sleeps (label B1). */
+void link_doorbell(void);
+/* No lock: asks for budget and waits; true: ask the cache lock's fields again. */
+bool link_need(uint64_t bytes, uint64_t regions);
+/* True while the broker's life word says that it lives. */
+bool link_broker_alive(void);
+/* Guardian: closes the socket of a broker that was lost. */
+void link_close_socket(void);
+
+/* ---- guardian.c --------------------------------------------------------- */
+
+int guardian_start(void);
+
+/* ---- monitors ----------------------------------------------------------- */
+
+/* Makes rt.uffd (dev_fd: /dev/userfaultfd or -1); 0 or -errno with why. */
+int monitor_uffd_open(int dev_fd, char *why, size_t size);
+/* True while a change of the address space is under way that nobody read. */
+static inline bool monitor_uffd_busy(int fd);
+/* Reads and applies events in the broker's place. */
+void monitor_uffd_drain(void);
+/* Calls what should raise events and looks whether the broker saw them. */
+int monitor_uffd_selftest(char *why, size_t size);
+int monitor_uffd_watch(uint64_t start, uint64_t end);
+int monitor_uffd_unwatch(uint64_t start, uint64_t end);
+
+/* Patches libc once a process; 0 or -errno with why. */
+int monitor_hooks_install(char *why, size_t size);
+/* Calls every hooked function and looks whether its hook ran. */
+int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size);
+
+/* ---- library.c ---------------------------------------------------------- */
+
+/* Cache lock: writes all libraries and domains into a new area. */
+void library_show_all(void);
+
+/* ---- miss.c ------------------------------------------------------------- */
+
+int miss_get(struct regc_domain *dom, uint64_t start, uint64_t len,
+	     uint32_t access, struct regc_lease *lease);
+void miss_put(struct regc_lease *lease);
+int miss_uncached_range(const struct regc_lease *lease, uint64_t *ret_start,
+			uint64_t *ret_len);
+
+/* ---- domain.c ----------------------------------------------------------- */
+
+/* No lock; count, limits, timing and errors of a device call in one place. */
+int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t access,
+	       struct rt_domain *from, const struct regc_key *from_key,
+	       struct regc_key *ret_key);
+int domain_dereg(struct rt_domain *d, const struct regc_key *key);
+/* Makes what a hit reads, once there is an area. */
+void domain_bind(struct regc_domain *dom);
+void domain_show(const struct rt_domain *d);
+int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
+		void *ctx, const char *name, struct regc_domain **ret_dom);
+
+/* ---- device_uring.c ----------------------------------------------------- */
+
+extern RT_HIDDEN const struct regc_device_ops device_uring_ops;
+extern RT_HIDDEN const struct regc_device_ops device_null_ops;
+
+/* ---- the probe (strict mode) -------------------------------------------- */
+
+#include <errno.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+
+/*
+ * An ioctl with a mode that does not exist: the kernel answers EAGAIN from before
+ * a mapping changes until the event was read, and EINVAL otherwise, before it
+ * looks at anything else.  It takes no lock.  tests/kernel/check_uffd.c holds
+ * the kernel to it.  errno is kept.
+ */
+static inline bool monitor_uffd_busy(int fd)
+{
+	struct uffdio_writeprotect wp = {
+		.range = { .start = 0, .len = 4096 },
+		.mode = ~UINT64_C(0),
+	};
+	int saved = errno, r;
+	bool busy;
+
+	r = ioctl(fd, UFFDIO_WRITEPROTECT, &wp);
+	busy = r == 0 || errno != EINVAL;
+	errno = saved;
+	return busy;
+}
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Words for enum rtab_cause and for access bits. */
+#ifndef REGC_SHM_CAUSE_H
+#define REGC_SHM_CAUSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Short name ("munmap"), and a phrase ("voided by munmap"); never NULL. */
+const char *rtab_cause_name(uint32_t cause);
+const char *rtab_cause_phrase(uint32_t cause);
+
+/* "read", "read,write,remote-read" ...; returns buf. */
+char *rtab_access_text(uint32_t access, char *buf, size_t size);
+
+#endif
