@@ -36,15 +36,19 @@ static inline bool reg_covers(const struct rtab_reg *reg, uint64_t start,
 static inline __attribute__((always_inline)) bool
 still_valid(int probe_fd, const struct rtab_reg *reg, uint32_t slot, uint64_t gen)
 {
-	if (probe_fd >= 0 && monitor_uffd_busy(probe_fd))
+	if (probe_fd >= 0 && monitor_uffd_busy(probe_fd) &&
+	    !RT_BROKEN(RT_SAFE_PROBE))
 		return false;
 	if (rtab_load_acquire(rt_hot.life) !=
 	    rtab_load_relaxed(&rt_hot.life_word))
 		return false;
-	if (rtab_load_acquire(&rt_hot.table->changing) | /* C1 */
-	    rtab_load_acquire(&rt_hot.area->changing))	 /* C2 */
+	if ((rtab_load_acquire(&rt_hot.table->changing) | /* C1 */
+	     rtab_load_acquire(&rt_hot.area->changing)) && /* C2 */
+	    !RT_BROKEN(RT_SAFE_MARK))
 		return false;
-	return gen && rtab_load_acquire(&reg->live_gen) == gen &&
+	if (RT_BROKEN(RT_SAFE_GENERATION))
+		return true;
+	return rtab_load_acquire(&reg->live_gen) == gen &&
 	       rtab_load_acquire(&rt_hot.gens[slot]) == gen;
 }
 
@@ -59,7 +63,10 @@ static inline void end_lease(const struct rtab_reg *reg, uint32_t slot, uint64_t
 		retire_slot(slot);
 }
 
-/* Steps 1 to 6 for one slot; false: a lease was counted that is not to be. */
+/*
+ * Steps 2 to 6 for one slot; false: a lease was counted that is not to be.  gen
+ * is not 0: a lease of a slot that was void before would not be looked for again.
+ */
 static inline __attribute__((always_inline)) bool
 take(struct regc_domain *dom, int probe_fd, struct rt_thread *ts,
      struct rtab_reg *reg, uint32_t slot, uint64_t gen, struct regc_lease *lease)
@@ -93,7 +100,7 @@ get_by_index(struct regc_domain *dom, uint64_t start, uint64_t end,
 		if (slot >= rt_hot.capacity)
 			continue;
 		gen = rtab_load_acquire(&reg->live_gen); /* 1 */
-		if (!reg_covers(reg, start, end, access))
+		if (!gen || !reg_covers(reg, start, end, access))
 			continue;
 		if (take(dom, dom->probe_fd, ts, reg, slot, gen, lease)) {
 			ts->memo[rt_memo_hash(ts, start)] = slot + 1;
@@ -131,7 +138,7 @@ get_by_memo(struct regc_domain *dom, int probe_fd, struct rt_thread *ts,
 		return get_by_index(dom, start, end, access, lease);
 	reg = &dom->regs[slot];
 	gen = rtab_load_acquire(&reg->live_gen); /* 1 */
-	if (RTAB_UNLIKELY(!reg_covers(reg, start, end, access)))
+	if (RTAB_UNLIKELY(!gen || !reg_covers(reg, start, end, access)))
 		return get_by_index(dom, start, end, access, lease);
 	if (RTAB_UNLIKELY(!take(dom, probe_fd, ts, reg, slot, gen, lease)))
 		return get_again(dom, start, end, access, lease);
@@ -187,7 +194,7 @@ static bool slot_serves(const struct regc_domain *dom, uint32_t slot,
 	if (slot >= rt_hot.capacity)
 		return false;
 	gen = rtab_load_acquire(&reg->live_gen);
-	return reg_covers(reg, start, end, access) &&
+	return gen && reg_covers(reg, start, end, access) &&
 	       still_valid(dom->probe_fd, reg, slot, gen);
 }
 

@@ -23,6 +23,8 @@
 #include "libregc/runtime.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -142,7 +144,8 @@ void changes_wake_guardian(void)
 	uint64_t one = 1;
 	int saved = errno;
 
-	if (rtab_exchange(&rt.wipe->woken, 1) == 0 &&
+	if (rtab_load_relaxed(&rt.wipe->woken) == 0 && /* G1 */
+	    rtab_exchange(&rt.wipe->woken, 1) == 0 &&
 	    write(rt.wake_fd, &one, sizeof(one)) < 0) {
 		/* Full is as good as written; nothing else can happen. */
 	}
@@ -154,7 +157,7 @@ void changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch)
 	uint64_t page = RTAB_PAGE, lag;
 	uint32_t n;
 
-	if (!hooks_matter() || start >= end)
+	if (!hooks_matter() || start >= end || RT_BROKEN(RT_SAFE_HOOK))
 		return;
 	start = rtab_round_down(start, page);
 	end = end > UINT64_MAX - page ? UINT64_MAX : rtab_round_up(end, page);
@@ -172,7 +175,8 @@ void changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch)
 
 void changes_after(uint64_t start, uint64_t end, uint32_t cause)
 {
-	if (!hooks_matter() || start >= end || !watched(start, end))
+	if (!hooks_matter() || start >= end || !watched(start, end) ||
+	    RT_BROKEN(RT_SAFE_POST))
 		return;
 	/*
 	 * The address was free a moment ago, so what is live there is stale: it
@@ -180,6 +184,24 @@ void changes_after(uint64_t start, uint64_t end, uint32_t cause)
 	 */
 	rtab_area_log_change(rt.area.area, start, end, cause);
 	if (changes_void_range(start, end))
+		changes_wake_guardian();
+}
+
+void changes_of_files(void)
+{
+	struct void_walk walk = { .start = 0, .end = UINT64_MAX };
+	uint32_t n, slot;
+
+	if (!hooks_matter() || RT_BROKEN(RT_SAFE_HOOK) ||
+	    !rtab_load_relaxed(&rt.n_shared))
+		return;
+	/* Which mapping is of this file nobody knows here: all of them. */
+	rtab_area_log_change(rt.area.area, 0, UINT64_MAX, RTAB_CAUSE_HOOK_FILE);
+	n = rtab_load_relaxed(&rt.n_slots);
+	for (slot = 0; slot < n; slot++)
+		if (rtab_load_relaxed(&rt.slots[slot].shared))
+			void_if_overlaps(&walk, slot);
+	if (walk.n)
 		changes_wake_guardian();
 }
 
@@ -223,16 +245,18 @@ static void watch_set_take(uint64_t start, uint64_t end, uint64_t *low,
 	} while (n == 16);
 }
 
+static bool watch_set_covers(uint64_t start, uint64_t end)
+{
+	struct rtab_hit hit;
+
+	return rt.watch_all || rtab_lookup(&rt.watch.view, start, end, 0, &hit) == 0;
+}
+
 static void watch_set_add(uint64_t start, uint64_t end)
 {
-	uint64_t low, high, found;
-	uint32_t slot = 0;
+	uint64_t low, high;
 
-	/* Most often it is there already. */
-	if (rt.watch_all)
-		return;
-	if (rtab_index_floor(&rt.watch.view.index, 0, start, &slot, &found) == 0 &&
-	    rt.watch.view.records[slot].end >= end)
+	if (watch_set_covers(start, end))
 		return;
 	watch_write_begin();
 	if (start < rt.watch_low || rt.watch_high == 0)
@@ -274,7 +298,9 @@ static void consume_one(const struct rtab_area_change *change)
 				slot_void(slot, change->cause);
 		}
 	}
-	if (change->cause != RTAB_CAUSE_NEW_MAPPING)
+	/* These took nothing out of the watch. */
+	if (change->cause != RTAB_CAUSE_NEW_MAPPING &&
+	    change->cause != RTAB_CAUSE_HOOK_FILE)
 		watch_set_remove(change->start, change->end);
 }
 
@@ -306,32 +332,83 @@ struct procmap_query {
 	uint64_t vma_name_addr, build_id_addr;
 };
 #define RT_PROCMAP_QUERY _IOWR('f', 17, struct procmap_query)
+#define RT_PROCMAP_SHARED UINT64_C(8)
+#define MAX_MAPPINGS 64 /* of one range; beyond, it counts as shared */
+
+/* Before 6.11: the line of /proc/self/maps; costs tens of microseconds. */
+static int read_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
+			bool *ret_shared)
+{
+	char buf[4096];
+	off_t at = 0;
+	ssize_t n;
+
+	while ((n = pread(rt.maps_fd, buf, sizeof(buf) - 1, at)) > 0) {
+		char *line = buf, *next;
+
+		buf[n] = '\0';
+		for (; (next = strchr(line, '\n')); line = next + 1) {
+			char *rest;
+			uint64_t start = strtoull(line, &rest, 16);
+			uint64_t end = strtoull(rest + 1, &rest, 16);
+
+			if (addr >= end)
+				continue;
+			*ret_start = start;
+			*ret_end = end;
+			*ret_shared = rest[4] == 's';
+			return addr >= start ? 0 : -ENOENT;
+		}
+		if (line == buf)
+			return -EIO;
+		at += line - buf;
+	}
+	return -ENOENT;
+}
+
+static int query_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
+			 bool *ret_shared)
+{
+	struct procmap_query q = { .size = sizeof(q), .query_addr = addr };
+
+	if (rt.maps_fd < 0)
+		return -EBADF;
+	if (ioctl(rt.maps_fd, RT_PROCMAP_QUERY, &q) < 0)
+		return errno == ENOTTY ? read_mapping(addr, ret_start, ret_end,
+						      ret_shared) : -errno;
+	*ret_start = q.vma_start;
+	*ret_end = q.vma_end;
+	*ret_shared = (q.vma_flags & RT_PROCMAP_SHARED) != 0;
+	return 0;
+}
 
 /*
- * Whole mappings are watched, since watching a part splits the mapping and a
- * process may have only 65,530 of them.  Before kernel 6.11 finding the ends of
- * a mapping would cost reading /proc/self/maps, so a coarse aligned piece is
- * tried instead.
+ * Widens to whole mappings: watching a part splits the mapping, and a process may
+ * have only 65,530 of them.  *ret_shared: a part of it is shared memory, which
+ * can lose its pages through its file, without any event.  A hole ends the walk;
+ * the device finds it as well.
  */
-#define COARSE_BYTES (UINT64_C(64) << 20)
-
-static void extend_to_mappings(uint64_t *start, uint64_t *end)
+static void extend_to_mappings(uint64_t *start, uint64_t *end, bool *ret_shared)
 {
-	struct procmap_query q = { .size = sizeof(q), .query_addr = *start };
+	uint64_t at = *start, low, high, want = *end;
+	bool shared;
+	int i;
 
-	if (rt.maps_fd < 0 || ioctl(rt.maps_fd, RT_PROCMAP_QUERY, &q) < 0) {
-		*start = rtab_round_down(*start, COARSE_BYTES);
-		*end = rtab_round_up(*end, COARSE_BYTES);
-		return;
+	*ret_shared = false;
+	for (i = 0; at < want; i++) {
+		if (i == MAX_MAPPINGS) {
+			*ret_shared = true;
+			return;
+		}
+		if (query_mapping(at, &low, &high, &shared))
+			return;
+		if (i == 0)
+			*start = low;
+		*ret_shared |= shared;
+		if (high > *end)
+			*end = high;
+		at = high;
 	}
-	*start = q.vma_start;
-	if (q.vma_end >= *end) {
-		*end = q.vma_end;
-		return;
-	}
-	q = (struct procmap_query){ .size = sizeof(q), .query_addr = *end - 1 };
-	if (ioctl(rt.maps_fd, RT_PROCMAP_QUERY, &q) == 0)
-		*end = q.vma_end;
 }
 
 static int watch_add_and_register(uint64_t start, uint64_t end)
@@ -342,17 +419,20 @@ static int watch_add_and_register(uint64_t start, uint64_t end)
 	return monitor_uffd_watch(start, end);
 }
 
-int watch_range(uint64_t start, uint64_t end, uint32_t *ret_cause)
+int watch_range(uint64_t start, uint64_t end, bool *ret_shared, uint32_t *ret_cause)
 {
 	uint64_t low = start, high = end;
-	int saved = errno, r;
+	int saved = errno, r = -ENOTSUP;
 
-	extend_to_mappings(&low, &high);
+	*ret_cause = RTAB_CAUSE_UNWATCHABLE;
+	extend_to_mappings(&low, &high, ret_shared);
+	/* Only hooks see what happens to a file. */
+	if (*ret_shared && (rt.mode != RTAB_MODE_FAST || !rt.file_hooks))
+		goto out;
 	r = watch_add_and_register(low, high);
 	if (r && (low != start || high != end))
 		r = watch_add_and_register(start, end);
+out:
 	errno = saved;
-	if (r)
-		*ret_cause = RTAB_CAUSE_UNWATCHABLE;
 	return r;
 }

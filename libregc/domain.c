@@ -7,6 +7,7 @@
 #include "libregc/runtime.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,28 +171,57 @@ int regc_domain_null(struct regc_library *lib, struct regc_domain **ret_dom)
 	return r ? r : domain_open(lib, &device_null_ops, NULL, "null", ret_dom);
 }
 
-/* Voids every slot that has a registration in d; true: some are left. */
-static bool empty_domain(struct rt_domain *d)
+enum left {
+	LEFT_NONE,
+	LEFT_LEASED, /* a lease is out */
+	LEFT_MOVING, /* another thread is about to undo or to publish one */
+};
+
+/* Cache lock: what is left of d. */
+static enum left what_is_left(const struct rt_domain *d)
 {
 	uint32_t slot, bit = 1u << d->index;
-	bool left = false;
+	enum left left = LEFT_NONE;
+
+	for (slot = 0; slot < rt.n_slots; slot++) {
+		const struct rt_slot *s = &rt.slots[slot];
+		bool making = s->state == RT_MAKING || s->busy;
+
+		if (s->state == RT_FREE || s->state == RT_LIMBO ||
+		    (!making && !(s->domains & bit)))
+			continue;
+		if (s->state == RT_VOID && s->parked)
+			return LEFT_LEASED;
+		left = LEFT_MOVING;
+	}
+	return left;
+}
+
+/* Voids and undoes every registration in d; false: a lease is out. */
+static bool empty_domain(struct rt_domain *d)
+{
+	uint64_t limit = rtab_now_ns() + RT_CLOSE_MS * UINT64_C(1000000);
+	uint32_t slot, bit = 1u << d->index;
+	enum left left;
 
 	if (!rt.attached)
-		return rtab_load_relaxed(&d->n_regs) > 0;
-	rt_cache_lock();
-	for (slot = 0; slot < rt.n_slots; slot++)
-		if (rt.slots[slot].state == RT_LIVE &&
-		    (rt.slots[slot].domains & bit) && !rt.slots[slot].busy)
-			slot_void(slot, RTAB_CAUSE_DOMAIN_CLOSED);
-	rt_cache_unlock();
-	retire_pending();
-	rt_cache_lock();
-	for (slot = 0; slot < rt.n_slots && !left; slot++)
-		left = rt.slots[slot].state != RT_FREE &&
-		       rt.slots[slot].state != RT_LIMBO &&
-		       (rt.slots[slot].domains & bit);
-	rt_cache_unlock();
-	return left || rtab_load_relaxed(&d->n_regs) > 0;
+		return rtab_load_relaxed(&d->n_regs) == 0;
+	do {
+		rt_cache_lock();
+		for (slot = 0; slot < rt.n_slots; slot++)
+			if (rt.slots[slot].state == RT_LIVE &&
+			    (rt.slots[slot].domains & bit) &&
+			    !rt.slots[slot].busy)
+				slot_void(slot, RTAB_CAUSE_DOMAIN_CLOSED);
+		rt_cache_unlock();
+		retire_pending();
+		rt_cache_lock();
+		left = what_is_left(d);
+		rt_cache_unlock();
+		if (left == LEFT_MOVING)
+			sched_yield();
+	} while (left == LEFT_MOVING && rtab_now_ns() < limit);
+	return left == LEFT_NONE && rtab_load_relaxed(&d->n_regs) == 0;
 }
 
 int regc_domain_close(struct regc_domain *dom)
@@ -212,7 +242,7 @@ int regc_domain_close(struct regc_domain *dom)
 	last = d->n_handles == 1;
 	d->closing = last;
 	rt_cache_unlock();
-	if (last && empty_domain(d))
+	if (last && !empty_domain(d))
 		return -EBUSY;
 	if (last && d->ops.release)
 		d->ops.release(d->ctx);

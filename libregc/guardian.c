@@ -28,20 +28,39 @@
 #define RETRY_MS 50 /* registrations that a device did not let go of */
 #define STACK_BYTES (128 << 10)
 
+#define ATTENTIVE_MS 5 /* looks again so soon after there was something to do */
+
 enum { POLL_WAKE, POLL_SOCK, POLL_UFFD, N_POLL };
 
-static void on_wake(void)
+/*
+ * While hooks void one thing after the other the guardian stays attentive: it
+ * looks every ATTENTIVE_MS by itself, wipe->woken stays set, and the hooks need
+ * not wake it.  When a look found nothing it lets itself be woken again, and
+ * looks once more (the store of woken, then the load of the count of changes:
+ * label G1, pairs with the log entry, then the exchange of woken, in a hook).
+ */
+static bool look(void)
 {
-	uint64_t count;
+	uint64_t before = rt.change_cursor;
 
-	if (read(rt.wake_fd, &count, sizeof(count)) < 0) {
-		/* EAGAIN: somebody asked to be looked after all the same. */
-	}
-	rtab_exchange(&rt.wipe->woken, 0);
 	rt_cache_lock();
 	changes_consume();
 	rt_cache_unlock();
 	retire_pending();
+	return rt.change_cursor != before;
+}
+
+static bool on_wake(void)
+{
+	uint64_t count;
+
+	if (read(rt.wake_fd, &count, sizeof(count)) < 0) {
+		/* EAGAIN: it is time to look. */
+	}
+	if (look())
+		return true;
+	rtab_exchange(&rt.wipe->woken, 0); /* G1 */
+	return look();
 }
 
 static bool readable(int fd)
@@ -84,7 +103,8 @@ static void on_uffd(void)
 static void *guardian_main(void *arg)
 {
 	struct pollfd p[N_POLL];
-	int n;
+	bool attentive = false;
+	int n, timeout;
 
 	(void)arg;
 	prctl(PR_SET_NAME, "regc-guardian");
@@ -93,8 +113,9 @@ static void *guardian_main(void *arg)
 		p[POLL_WAKE] = (struct pollfd){ rt.wake_fd, POLLIN, 0 };
 		p[POLL_SOCK] = (struct pollfd){ rt.sock, POLLIN, 0 };
 		p[POLL_UFFD] = (struct pollfd){ rt.uffd, POLLIN, 0 };
-		n = poll(p, N_POLL, rtab_load_relaxed(&rt.void_list.n) ?
-					    RETRY_MS : -1);
+		timeout = attentive ? ATTENTIVE_MS :
+			  rtab_load_relaxed(&rt.void_list.n) ? RETRY_MS : -1;
+		n = poll(p, N_POLL, timeout);
 		if (n < 0 && errno != EINTR)
 			continue;
 		if (p[POLL_SOCK].revents)
@@ -102,7 +123,7 @@ static void *guardian_main(void *arg)
 		if (p[POLL_UFFD].revents & POLLIN)
 			on_uffd();
 		if (p[POLL_WAKE].revents || n == 0)
-			on_wake();
+			attentive = on_wake();
 	}
 	return NULL;
 }

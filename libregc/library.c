@@ -119,6 +119,16 @@ static bool first_library(void)
 	return !rt.attached;
 }
 
+/* Cache lock: of a library that was closed and had this number. */
+static void forget_counters(uint32_t index)
+{
+	uint32_t t;
+
+	for (t = 0; rt.attached && t < rt.area.area->n_threads; t++)
+		memset(&rt.area.area->threads[t].counters[index], 0,
+		       sizeof(struct rtab_counters));
+}
+
 static int add_library(struct regc_library *lib)
 {
 	uint32_t i;
@@ -128,6 +138,7 @@ static int add_library(struct regc_library *lib)
 		;
 	if (i < RTAB_N_LIBRARIES - 1) {
 		lib->index = i;
+		forget_counters(i);
 		rt.libraries[i] = lib;
 		show(lib);
 	}

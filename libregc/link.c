@@ -67,6 +67,19 @@ void link_doorbell(void)
 	errno = saved;
 }
 
+/*
+ * Nobody waits for the broker to hear of a region: an event or an operator's
+ * question makes it read the ring first.
+ */
+void link_doorbell_lazy(void)
+{
+	if (rtab_load_relaxed(&rt.connected) &&
+	    rtab_load_relaxed(&rt.area.area->ring_head) -
+			    rtab_load_relaxed(&rt.table.table->ring_tail) >=
+		    RT_LAZY_RECORDS)
+		link_doorbell();
+}
+
 uint32_t link_ring_room(void)
 {
 	uint64_t used = rt.area.area->ring_head -
@@ -505,8 +518,11 @@ void link_close_socket(void)
 
 	rt_lock_take(&rt.wipe->init_lock);
 	forget_socket();
-	if (sock >= 0)
+	if (sock >= 0) {
+		/* A child of fork may have it open still. */
+		shutdown(sock, SHUT_RDWR);
 		close(sock);
+	}
 	rt_lock_drop(&rt.wipe->init_lock);
 }
 

@@ -75,7 +75,9 @@ enum step {
 		if ((m)->ts)                                                 \
 			(m)->ts->counters[(m)->dom->library].field += (n);   \
 		else                                                         \
-			rtab_fetch_add(&(m)->dom->owner->slow.field, (n));   \
+			rtab_fetch_add(                                      \
+				&rt_shared_counters((m)->dom->owner)->field, \
+				(n));                                        \
 	} while (0)
 
 static uint64_t *lease_word(const struct rt_thread *ts, uint32_t slot)
@@ -151,6 +153,7 @@ static bool made_by_other(struct miss *m, uint32_t slot, enum step *ret)
 		return false;
 	m->slot = slot;
 	m->turn = rtab_load_relaxed(&s->turn);
+	s->waited = 1;
 	*ret = s->maker == rt_tid() ? STEP_DEADLOCK : STEP_WAIT;
 	return true;
 }
@@ -292,7 +295,9 @@ static enum step plan(struct miss *m)
 static void made(uint32_t slot)
 {
 	rtab_fetch_add(&rt.slots[slot].turn, 1);
-	rt_futex_wake(&rt.slots[slot].turn);
+	if (rt.slots[slot].waited)
+		rt_futex_wake(&rt.slots[slot].turn);
+	rt.slots[slot].waited = 0;
 }
 
 /* Cache lock: step 4 for one registration; not yet the record. */
@@ -327,6 +332,23 @@ static bool push_record(const struct miss *m, uint32_t op)
 	return link_push(&request);
 }
 
+/*
+ * madvise takes pages in an order of its own: the event, which it waits for; then
+ * a moment in which it holds nothing; then the pages.  Who registers in that
+ * moment pins pages that are about to go, and no event will tell.  libc's madvise
+ * is voided by its hook once more after the call.  For a raw one nothing in the
+ * kernel says when the moment is over, so for RT_REMOVE_MS after the event the
+ * range is not cached.  (What is left: a thread that is kept from the processor
+ * for longer than that, right there.)
+ */
+static bool removal_under_way(uint64_t start, uint64_t end)
+{
+	uint64_t since = rtab_now_ns() - RT_REMOVE_MS * UINT64_C(1000000);
+
+	return rtab_load_relaxed(&rt.drained_ns) > since ||
+	       rtab_removed_since(rt.table.table, since, start, end);
+}
+
 /* Cache lock: step 5. */
 static bool overtaken(const struct miss *m)
 {
@@ -358,9 +380,11 @@ static enum step settle_new(struct miss *m, uint32_t op)
 		slot_void(m->slot, RTAB_CAUSE_RACE);
 		return STEP_AGAIN;
 	}
-	/* Not told: good for this lease, but nobody would void it. */
+	/* Good for this lease, but nobody might void it for the next one. */
 	if (!told)
 		slot_void(m->slot, RTAB_CAUSE_QUEUE_FULL);
+	else if (removal_under_way(s->start, s->end))
+		slot_void(m->slot, RTAB_CAUSE_RACE);
 	return STEP_HIT;
 }
 
@@ -401,12 +425,13 @@ static enum step make(struct miss *m, bool add, int *ret_err)
 	struct rt_slot *s = &rt.slots[m->slot];
 	struct rt_domain *from = NULL;
 	struct regc_key key, from_key;
+	bool shared = false;
 	enum step step;
 	uint64_t t0;
 	int r = 0;
 
 	if (!add)
-		r = watch_range(s->start, s->end, &m->cause); /* 2 */
+		r = watch_range(s->start, s->end, &shared, &m->cause); /* 2 */
 	step = r ? STEP_UNCACHED : STEP_DEADLOCK;
 	if (!r) {
 		if (add)
@@ -425,13 +450,17 @@ static enum step make(struct miss *m, bool add, int *ret_err)
 		else if (!slot_is_live(m->slot))
 			slot_void(m->slot, RTAB_CAUSE_NONE);
 	} else {
+		if (shared) {
+			rtab_store_relaxed(&s->shared, 1);
+			rtab_store_relaxed(&rt.n_shared, rt.n_shared + 1);
+		}
 		publish(m, &key); /* 4 */
 		step = settle_new(m, add ? RTAB_OP_ADD_DOMAIN : RTAB_OP_ADD);
 	}
 	rt_show_pinned();
 	made(m->slot);
 	rt_cache_unlock();
-	link_doorbell();
+	link_doorbell_lazy();
 	retire_pending();
 	return step;
 }
@@ -491,7 +520,7 @@ static void note_uncached(const struct miss *m, uint64_t start, uint64_t end)
 	if (rt.connected && link_ring_room() > RTAB_N_RING / 2)
 		link_push(&request);
 	rt_cache_unlock();
-	link_doorbell();
+	link_doorbell_lazy();
 }
 
 static int get_uncached(struct miss *m)
@@ -639,6 +668,8 @@ static int get_cached(struct miss *m, bool *ret_uncached)
 			continue;
 		}
 		if (step == STEP_HIT) {
+			/* Not in the index yet, and somebody looks there. */
+			link_doorbell();
 			COUNT(m, hits, 1);
 			return 0;
 		}
@@ -733,22 +764,19 @@ out:
 void miss_put(struct regc_lease *lease)
 {
 	struct regc_domain *dom = lease->priv[1];
+	struct miss m = { .dom = dom };
 	int saved = errno;
-	bool mine;
 
 	if (rt_enter() || dom->made_in != rt.attach)
 		goto out; /* a lease of the parent's */
+	if (rt_thread_attach())
+		m.ts = rt_thread;
+	COUNT(&m, puts, 1);
 	if (lease->flags & REGC_LEASE_UNCACHED) {
 		put_uncached(lease->priv[0]);
-		rtab_fetch_add(&dom->owner->slow.puts, 1);
 		goto out;
 	}
-	mine = rt_thread_attach();
-	lease_drop(mine ? rt_thread : NULL, lease->slot);
-	if (mine)
-		rt_thread->counters[dom->library].puts++;
-	else
-		rtab_fetch_add(&dom->owner->slow.puts, 1);
+	lease_drop(m.ts, lease->slot);
 	rtab_fence_full(); /* L2a: pairs with retire_batch() */
 	if (rtab_load_relaxed(&((struct rtab_reg *)lease->priv[0])->live_gen) !=
 	    lease->gen)

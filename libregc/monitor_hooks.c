@@ -17,6 +17,8 @@
 #include "libregc/runtime.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ipc.h>
@@ -29,9 +31,7 @@
 #endif
 #define RT_MADV_GUARD_INSTALL 102
 
-enum { H_MUNMAP, H_MMAP, H_MREMAP, H_MADVISE, H_BRK, H_SHMAT, H_SHMDT, N_HOOKS };
-
-static struct patch patches[N_HOOKS];
+static struct patch patches[RTAB_N_HOOKS];
 static bool selftesting;
 static uint32_t ran; /* bit n: hook n ran during the self-test */
 
@@ -52,9 +52,9 @@ static uint64_t end_of(const void *addr, size_t len)
 
 static int hook_munmap(void *addr, size_t len)
 {
-	int (*orig)(void *, size_t) = patches[H_MUNMAP].orig;
+	int (*orig)(void *, size_t) = patches[RTAB_HOOK_MUNMAP].orig;
 
-	mark(H_MUNMAP);
+	mark(RTAB_HOOK_MUNMAP);
 	changes_before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MUNMAP,
 		       true);
 	return orig(addr, len);
@@ -64,10 +64,10 @@ static void *hook_mmap(void *addr, size_t len, int prot, int flags, int fd,
 		       off_t offset)
 {
 	void *(*orig)(void *, size_t, int, int, int, off_t) =
-		patches[H_MMAP].orig;
+		patches[RTAB_HOOK_MMAP].orig;
 	void *mem;
 
-	mark(H_MMAP);
+	mark(RTAB_HOOK_MMAP);
 	if ((flags & MAP_FIXED) && !(flags & (MAP_FIXED_NOREPLACE & ~MAP_FIXED)))
 		changes_before((uintptr_t)addr, end_of(addr, len),
 			       RTAB_CAUSE_HOOK_MMAP, true);
@@ -82,11 +82,11 @@ static void *hook_mremap(void *addr, size_t old_len, size_t new_len, int flags,
 			 void *new_addr)
 {
 	void *(*orig)(void *, size_t, size_t, int, void *) =
-		patches[H_MREMAP].orig;
+		patches[RTAB_HOOK_MREMAP].orig;
 	uint64_t start = (uintptr_t)addr;
 	void *mem;
 
-	mark(H_MREMAP);
+	mark(RTAB_HOOK_MREMAP);
 	if (flags & MREMAP_FIXED)
 		changes_before((uintptr_t)new_addr, end_of(new_addr, new_len),
 			       RTAB_CAUSE_HOOK_MREMAP, true);
@@ -114,22 +114,31 @@ static bool advice_takes_pages(int advice)
 
 static int hook_madvise(void *addr, size_t len, int advice)
 {
-	int (*orig)(void *, size_t, int) = patches[H_MADVISE].orig;
+	int (*orig)(void *, size_t, int) = patches[RTAB_HOOK_MADVISE].orig;
+	uint64_t start = (uintptr_t)addr, end = end_of(addr, len);
+	int r;
 
-	mark(H_MADVISE);
-	if (advice_takes_pages(advice))
-		changes_before((uintptr_t)addr, end_of(addr, len),
-			       RTAB_CAUSE_HOOK_MADVISE, true);
-	return orig(addr, len, advice);
+	mark(RTAB_HOOK_MADVISE);
+	if (!advice_takes_pages(advice))
+		return orig(addr, len, advice);
+	if (advice == MADV_REMOVE) /* other mappings of the file lose them too */
+		changes_of_files();
+	changes_before(start, end, RTAB_CAUSE_HOOK_MADVISE, true);
+	r = orig(addr, len, advice);
+	/* The mapping stays, so somebody may have registered in between. */
+	changes_before(start, end, RTAB_CAUSE_HOOK_MADVISE, false);
+	if (advice == MADV_REMOVE)
+		changes_of_files();
+	return r;
 }
 
 static int hook_brk(void *addr)
 {
-	int (*orig)(void *) = patches[H_BRK].orig;
+	int (*orig)(void *) = patches[RTAB_HOOK_BRK].orig;
 	uint64_t now = &__curbrk ? (uintptr_t)__curbrk : 0;
 	uint64_t to = rtab_round_up((uintptr_t)addr, RTAB_PAGE);
 
-	mark(H_BRK);
+	mark(RTAB_HOOK_BRK);
 	if (addr && to < now)
 		changes_before(to, now, RTAB_CAUSE_HOOK_BRK, true);
 	return orig(addr);
@@ -146,11 +155,11 @@ static uint64_t shm_bytes(int id)
 
 static void *hook_shmat(int id, const void *addr, int flags)
 {
-	void *(*orig)(int, const void *, int) = patches[H_SHMAT].orig;
+	void *(*orig)(int, const void *, int) = patches[RTAB_HOOK_SHMAT].orig;
 	uint64_t bytes = shm_bytes(id);
 	void *mem;
 
-	mark(H_SHMAT);
+	mark(RTAB_HOOK_SHMAT);
 	if (addr && (flags & SHM_REMAP))
 		changes_before((uintptr_t)addr & ~(uintptr_t)(SHMLBA - 1),
 			       end_of(addr, bytes), RTAB_CAUSE_HOOK_SHM, true);
@@ -167,21 +176,103 @@ static void *hook_shmat(int id, const void *addr, int flags)
  */
 static int hook_shmdt(const void *addr)
 {
-	int (*orig)(const void *) = patches[H_SHMDT].orig;
+	int (*orig)(const void *) = patches[RTAB_HOOK_SHMDT].orig;
 
-	mark(H_SHMDT);
+	mark(RTAB_HOOK_SHMDT);
 	return orig(addr);
 }
 
-static struct patch patches[N_HOOKS] = {
-	[H_MUNMAP] = { .name = "munmap", .hook = (void *)hook_munmap },
-	[H_MMAP] = { .name = "mmap", .hook = (void *)hook_mmap },
-	[H_MREMAP] = { .name = "mremap", .hook = (void *)hook_mremap },
-	[H_MADVISE] = { .name = "madvise", .hook = (void *)hook_madvise },
-	[H_BRK] = { .name = "brk", .hook = (void *)hook_brk },
-	[H_SHMAT] = { .name = "shmat", .hook = (void *)hook_shmat },
-	[H_SHMDT] = { .name = "shmdt", .hook = (void *)hook_shmdt },
+/*
+ * A file that shrinks or gets a hole.  Voided before and after, since the mapping
+ * stays and somebody may register in between.
+ */
+static int hook_ftruncate(int fd, off_t length)
+{
+	int (*orig)(int, off_t) = patches[RTAB_HOOK_FTRUNCATE].orig;
+	int r;
+
+	mark(RTAB_HOOK_FTRUNCATE);
+	changes_of_files();
+	r = orig(fd, length);
+	changes_of_files();
+	return r;
+}
+
+static int hook_truncate(const char *path, off_t length)
+{
+	int (*orig)(const char *, off_t) = patches[RTAB_HOOK_TRUNCATE].orig;
+	int r;
+
+	mark(RTAB_HOOK_TRUNCATE);
+	changes_of_files();
+	r = orig(path, length);
+	changes_of_files();
+	return r;
+}
+
+static int hook_fallocate(int fd, int mode, off_t offset, off_t len)
+{
+	int (*orig)(int, int, off_t, off_t) = patches[RTAB_HOOK_FALLOCATE].orig;
+	int r;
+
+	mark(RTAB_HOOK_FALLOCATE);
+	if (!(mode & ~FALLOC_FL_KEEP_SIZE))
+		return orig(fd, mode, offset, len);
+	changes_of_files();
+	r = orig(fd, mode, offset, len);
+	changes_of_files();
+	return r;
+}
+
+static int hook_remap_file_pages(void *addr, size_t len, int prot, size_t pgoff,
+				 int flags)
+{
+	int (*orig)(void *, size_t, int, size_t, int) =
+		patches[RTAB_HOOK_REMAP_FILE_PAGES].orig;
+	int r;
+
+	mark(RTAB_HOOK_REMAP_FILE_PAGES);
+	changes_before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MMAP,
+		       true);
+	r = orig(addr, len, prot, pgoff, flags);
+	changes_before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MMAP,
+		       false);
+	return r;
+}
+
+static void *const hooks[RTAB_N_HOOKS] = {
+	[RTAB_HOOK_MUNMAP] = (void *)hook_munmap,
+	[RTAB_HOOK_MMAP] = (void *)hook_mmap,
+	[RTAB_HOOK_MREMAP] = (void *)hook_mremap,
+	[RTAB_HOOK_MADVISE] = (void *)hook_madvise,
+	[RTAB_HOOK_BRK] = (void *)hook_brk,
+	[RTAB_HOOK_SHMAT] = (void *)hook_shmat,
+	[RTAB_HOOK_SHMDT] = (void *)hook_shmdt,
+	[RTAB_HOOK_FTRUNCATE] = (void *)hook_ftruncate,
+	[RTAB_HOOK_TRUNCATE] = (void *)hook_truncate,
+	[RTAB_HOOK_FALLOCATE] = (void *)hook_fallocate,
+	[RTAB_HOOK_REMAP_FILE_PAGES] = (void *)hook_remap_file_pages,
 };
+
+static int install_all(void)
+{
+	unsigned int i;
+	int r;
+
+	for (i = 0; i < RTAB_N_HOOKS; i++) {
+		patches[i].name = rtab_hook_name(i);
+		patches[i].hook = hooks[i];
+		r = patch_prepare(&patches[i]);
+		if (r && i < RTAB_N_HOOKS_NEEDED)
+			return r; /* before anything of libc was changed */
+	}
+	for (i = 0; i < RTAB_N_HOOKS; i++) {
+		r = patches[i].orig ? patch_commit(&patches[i], 1) : 0;
+		if (r && i < RTAB_N_HOOKS_NEEDED)
+			return r;
+	}
+	return 0;
+}
 
 /* init lock held; a child of fork inherits the patches. */
 int monitor_hooks_install(char *why, size_t size)
@@ -198,17 +289,10 @@ int monitor_hooks_install(char *why, size_t size)
 		snprintf(why, size, "built with ThreadSanitizer");
 		return -ENOTSUP;
 	}
-	if (result <= 0)
-		goto out;
-	for (i = 0; i < N_HOOKS; i++) {
-		result = patch_prepare(&patches[i]);
-		if (result)
-			goto out;
-	}
-	result = patch_commit(patches, N_HOOKS);
-out:
-	for (i = 0; result && i < N_HOOKS; i++)
-		if (patches[i].why[0]) {
+	if (result > 0)
+		result = install_all();
+	for (i = 0; result && i < RTAB_N_HOOKS; i++)
+		if (!patches[i].live && patches[i].why[0]) {
 			snprintf(why, size, "%s: %s", patches[i].name,
 				 patches[i].why);
 			break;
@@ -224,17 +308,24 @@ out:
  */
 static void call_all(void)
 {
-	int (*volatile call_munmap)(void *, size_t) = patches[H_MUNMAP].target;
+	int (*volatile call_munmap)(void *, size_t) = patches[RTAB_HOOK_MUNMAP].target;
 	void *(*volatile call_mmap)(void *, size_t, int, int, int, off_t) =
-		patches[H_MMAP].target;
+		patches[RTAB_HOOK_MMAP].target;
 	void *(*volatile call_mremap)(void *, size_t, size_t, int, void *) =
-		patches[H_MREMAP].target;
+		patches[RTAB_HOOK_MREMAP].target;
 	int (*volatile call_madvise)(void *, size_t, int) =
-		patches[H_MADVISE].target;
-	int (*volatile call_brk)(void *) = patches[H_BRK].target;
+		patches[RTAB_HOOK_MADVISE].target;
+	int (*volatile call_brk)(void *) = patches[RTAB_HOOK_BRK].target;
 	void *(*volatile call_shmat)(int, const void *, int) =
-		patches[H_SHMAT].target;
-	int (*volatile call_shmdt)(const void *) = patches[H_SHMDT].target;
+		patches[RTAB_HOOK_SHMAT].target;
+	int (*volatile call_shmdt)(const void *) = patches[RTAB_HOOK_SHMDT].target;
+	int (*volatile call_ftruncate)(int, off_t) = patches[RTAB_HOOK_FTRUNCATE].target;
+	int (*volatile call_truncate)(const char *, off_t) =
+		patches[RTAB_HOOK_TRUNCATE].target;
+	int (*volatile call_fallocate)(int, int, off_t, off_t) =
+		patches[RTAB_HOOK_FALLOCATE].target;
+	int (*volatile call_remap)(void *, size_t, int, size_t, int) =
+		patches[RTAB_HOOK_REMAP_FILE_PAGES].target;
 	char *mem = call_mmap(NULL, 2 * RTAB_PAGE, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -244,8 +335,18 @@ static void call_all(void)
 	call_mremap(mem, 2 * RTAB_PAGE, RTAB_PAGE, 0, NULL);
 	call_munmap(mem, RTAB_PAGE);
 	call_brk((void *)1); /* refused, and harmless */
-	call_shmat(-1, NULL, 0);
-	call_shmdt(mem);
+	if (call_shmat)
+		call_shmat(-1, NULL, 0);
+	if (call_shmdt)
+		call_shmdt(mem);
+	if (call_ftruncate)
+		call_ftruncate(-1, 0);
+	if (call_truncate)
+		call_truncate("", 0);
+	if (call_fallocate)
+		call_fallocate(-1, FALLOC_FL_KEEP_SIZE, 0, 1);
+	if (call_remap)
+		call_remap(NULL, 0, 0, 0, 0);
 }
 
 int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size)
@@ -259,7 +360,8 @@ int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size)
 	rtab_store_release(&selftesting, false);
 	errno = saved;
 	*ret_mask = rtab_load_acquire(&ran);
-	for (i = 0; i < N_HOOKS; i++)
+	rt.file_hooks = *ret_mask == (1u << RTAB_N_HOOKS) - 1;
+	for (i = 0; i < RTAB_N_HOOKS_NEEDED; i++)
 		if (!(*ret_mask & (1u << i))) {
 			snprintf(why, size, "the hook of %s did not run",
 				 patches[i].name);

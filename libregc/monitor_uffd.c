@@ -156,6 +156,7 @@ void monitor_uffd_drain(void)
 	ssize_t n, i;
 
 	rtab_fetch_add(&rt.area.area->changing, 1); /* C2 */
+	rtab_store_relaxed(&rt.drained_ns, rtab_now_ns());
 	do {
 		n = read(rt.uffd, msgs, sizeof(msgs));
 		if (n < 0 && errno == EINTR)
@@ -200,6 +201,17 @@ static long raw_change(int which, char *mem, uint64_t bytes)
 	}
 }
 
+/*
+ * The addresses are kept, without memory: for RT_REMOVE_MS regions there would
+ * not be cached, because of the madvise above.
+ */
+static void keep_addresses(char *mem, uint64_t bytes)
+{
+	rtab_raw_mmap(mem, bytes, PROT_NONE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		      0, NULL);
+}
+
 int monitor_uffd_selftest(char *why, size_t size)
 {
 	static const char *const names[] = { "madvise", "mremap", "munmap" };
@@ -225,8 +237,10 @@ int monitor_uffd_selftest(char *why, size_t size)
 			     which == 2 ? start + 2 * bytes : start + bytes)) {
 			snprintf(why, size, "no event came for %s",
 				 names[which]);
-			return -EIO;
+			r = -EIO;
+			break;
 		}
 	}
-	return 0;
+	keep_addresses(mem, 2 * bytes);
+	return r;
 }

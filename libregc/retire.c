@@ -97,7 +97,8 @@ static bool begin_retiring(uint32_t slot)
 {
 	struct rt_slot *s = &rt.slots[slot];
 
-	if (rtab_area_lease_count(&rt.area, slot, NULL)) {
+	if (rtab_area_lease_count(&rt.area, slot, NULL) &&
+	    !RT_BROKEN(RT_SAFE_LEASE)) {
 		s->parked = 1;
 		if (cause_is_memory(s->cause))
 			rtab_store_relaxed(&rt.area.area->freed_leased,
@@ -142,7 +143,7 @@ void retire_pending(void)
 		return;
 	while (retire_batch())
 		;
-	link_doorbell();
+	link_doorbell_lazy();
 }
 
 void retire_slot(uint32_t slot)
@@ -165,7 +166,7 @@ void retire_slot(uint32_t slot)
 		rt_cache_lock();
 		finish_retiring(slot);
 		rt_cache_unlock();
-		link_doorbell();
+		link_doorbell_lazy();
 	}
 	retire_pending();
 }

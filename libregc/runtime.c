@@ -7,6 +7,7 @@
 #include <linux/futex.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -21,6 +22,29 @@ struct runtime rt = {
 };
 __thread struct rt_thread *rt_thread
 	__attribute__((tls_model("initial-exec")));
+
+#ifdef REGC_BREAKABLE
+uint32_t rt_broken;
+
+static void choose_broken(void)
+{
+	static const char *const names[] = {
+		[RT_SAFE_HOOK] = "hook", [RT_SAFE_MARK] = "mark",
+		[RT_SAFE_GENERATION] = "generation", [RT_SAFE_POST] = "post",
+		[RT_SAFE_PROBE] = "probe", [RT_SAFE_LEASE] = "lease",
+	};
+	const char *value = getenv("REGC_BREAK");
+	uint32_t i;
+
+	for (i = 1; value && i < RTAB_ARRAY_SIZE(names); i++)
+		if (strcmp(value, names[i]) == 0)
+			rt_broken = i;
+}
+#else
+static void choose_broken(void)
+{
+}
+#endif
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int once_result;
@@ -72,7 +96,17 @@ void rt_lock_drop(struct rt_lock *lock)
 
 uint32_t rt_tid(void)
 {
+	const struct rt_thread *ts = rt_thread;
+
+	if (ts && ts->attach && ts->attach == rt.attach)
+		return rtab_load_relaxed(&rt.area.area->threads[ts->index].in_use);
 	return (uint32_t)syscall(SYS_gettid);
+}
+
+struct rtab_counters *rt_shared_counters(const struct regc_library *lib)
+{
+	return rt.attached ? &rt.area.area->threads[0].counters[lib->index] :
+			     (struct rtab_counters *)&lib->slow;
 }
 
 /* ---- threads ------------------------------------------------------------ */
@@ -155,7 +189,7 @@ void rt_memo_fit(struct rt_thread *ts)
 	       (UINT32_C(1) << bits) < 2 * rtab_load_relaxed(&rt.n_live))
 		bits++;
 	/* Grow by four, so that filling a cache maps few memos. */
-	if (ts->memo && 64 - ts->memo_shift >= bits)
+	if (ts->memo && ts->memo_bits >= bits)
 		return;
 	bits += bits < RT_MEMO_MAX_BITS;
 	bytes = UINT64_C(4) << bits;
@@ -166,7 +200,7 @@ void rt_memo_fit(struct rt_thread *ts)
 	rtab_raw_madvise(memo, bytes, MADV_DONTFORK);
 	memo_free(ts);
 	ts->memo = memo;
-	ts->memo_shift = 64 - bits;
+	ts->memo_bits = bits;
 	ts->memo_bytes = bytes;
 }
 
@@ -198,6 +232,7 @@ static void init_once(void)
 	uint64_t bytes = wipe_bytes + RTAB_N_THREADS * sizeof(struct rt_thread);
 	char *mem;
 
+	choose_broken();
 	mem = rtab_raw_mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &once_result);
 	if (!mem)

@@ -63,11 +63,36 @@
 #define RT_UNBOUND UINT64_MAX /* equals no attach number, and not 0 either */
 #define RT_WAIT_MS 200	      /* longest wait for the broker in a get */
 #define RT_OPEN_WAIT_MS 2000  /* the same in regc_open() */
+#define RT_REMOVE_MS 100      /* see removal_under_way() in miss.c */
+#define RT_CLOSE_MS 1000      /* for other threads, in regc_domain_close() */
 #define RT_REJOIN_MS 100      /* between two attempts to find a broker */
 #define RT_MISS_TRIES 8	      /* restarts before a get goes uncached */
 #define RT_WATCH_CAPACITY 65536
+#define RT_LAZY_RECORDS (RTAB_N_RING / 4)
 #define RT_MEMO_MIN_BITS 10
 #define RT_MEMO_MAX_BITS 18
+
+/* ---- safeguards that a test may take away -------------------------------- */
+
+/*
+ * Built with REGC_BREAKABLE (only for tests/torture), the environment variable
+ * REGC_BREAK names one safeguard that is left out, so that the torture test can
+ * show that it would notice.  In every other build this is constant.
+ */
+enum rt_safeguard {
+	RT_SAFE_HOOK = 1,   /* hooks void before the call */
+	RT_SAFE_MARK,	    /* a hit looks at the changing marks */
+	RT_SAFE_GENERATION, /* a hit compares generations */
+	RT_SAFE_POST,	    /* a mapping handed out is checked */
+	RT_SAFE_PROBE,	    /* strict mode probes */
+	RT_SAFE_LEASE,	    /* no registration is undone under lease */
+};
+#ifdef REGC_BREAKABLE
+extern RT_HIDDEN uint32_t rt_broken;
+#define RT_BROKEN(safeguard) (rt_broken == (safeguard))
+#else
+#define RT_BROKEN(safeguard) false
+#endif
 
 /* ---- what the hit path reads -------------------------------------------- */
 
@@ -89,7 +114,7 @@ struct rt_thread {
 	uint64_t *leases;
 	struct rtab_counters *counters;
 	uint32_t *memo; /* slot + 1 by hash of the page, 0: empty */
-	uint32_t memo_shift;
+	uint32_t memo_bits;
 	uint32_t index; /* of the thread slot */
 	uint64_t memo_bytes;
 } __attribute__((aligned(RTAB_CACHE_LINE)));
@@ -97,11 +122,18 @@ struct rt_thread {
 extern RT_HIDDEN __thread struct rt_thread *rt_thread
 	__attribute__((tls_model("initial-exec")));
 
-/* Which entry of the memo an address belongs to. */
+/*
+ * Which entry of the memo an address belongs to.  Buffers lie at equal strides
+ * more often than at random, and folding keeps equal strides apart where a
+ * multiplication would not.
+ */
 static inline uint32_t rt_memo_hash(const struct rt_thread *ts, uint64_t addr)
 {
-	return (uint32_t)(((addr >> 12) * UINT64_C(0x9e3779b97f4a7c15)) >>
-			  ts->memo_shift);
+	uint64_t page = addr >> 12;
+
+	page ^= page >> ts->memo_bits;
+	page ^= page >> (ts->memo_bits / 2 + 1);
+	return (uint32_t)page & ((UINT32_C(1) << ts->memo_bits) - 1);
 }
 
 /* A domain as one library sees it; the fields are what a hit reads. */
@@ -140,6 +172,8 @@ struct rt_slot {
 	uint8_t state;
 	uint8_t parked;	   /* VOID, off the list, its last put retires it */
 	uint8_t busy;	   /* LIVE, and maker adds a domain */
+	uint8_t waited;	   /* somebody waits for turn */
+	uint8_t shared;	   /* memory of a file: changes_of_files() voids it */
 	uint16_t domains;  /* bit d: regs[d][slot] holds a registration */
 	uint32_t next;	   /* free, void or limbo list */
 	uint32_t maker;	   /* thread that registers: first, or one more domain */
@@ -207,6 +241,7 @@ struct runtime {
 	/* monitors */
 	int uffd, maps_fd;
 	uint32_t mode;
+	bool file_hooks; /* changes of files are seen as well */
 	char why[128];
 	struct rtab_writer watch; /* watched ranges; cache lock to write */
 	uint64_t watch_low, watch_high; /* bounds of all of them */
@@ -221,8 +256,10 @@ struct runtime {
 	uint32_t roots[RTAB_N_CLASSES]; /* order of MAKING and LIVE slots */
 	uint32_t n_slots;   /* slots ever used */
 	uint32_t n_live;
+	uint32_t n_shared;  /* regions ever made of shared memory */
 	struct rt_list free_list, void_list, limbo_list;
 	uint64_t change_cursor; /* of area->changes */
+	uint64_t drained_ns;	/* the guardian read an event, see miss.c */
 	uint64_t allow_bytes, allow_regions; /* budget from the broker */
 	uint64_t used_bytes, used_regions;   /* charged to it */
 	uint64_t uncached_bytes;
@@ -268,6 +305,9 @@ static inline bool rt_forked(void)
 {
 	return rt.attach && rt.wipe->attach != rt.attach;
 }
+
+/* Counters of a library for a thread without a slot; written with atomics. */
+struct rtab_counters *rt_shared_counters(const struct regc_library *lib);
 
 /* Gives the calling thread a thread slot and rt_thread; false: none is free. */
 bool rt_thread_attach(void);
@@ -318,6 +358,8 @@ bool slot_is_live(uint32_t slot);
 void changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch);
 /* Called by a hook after a mapping was handed out. */
 void changes_after(uint64_t start, uint64_t end, uint32_t cause);
+/* Called by a hook before pages of any file go away. */
+void changes_of_files(void);
 /* Voids every live registration that overlaps; lock-free.  Number voided. */
 uint32_t changes_void_range(uint64_t start, uint64_t end);
 /* Everything is void (L3). */
@@ -326,8 +368,12 @@ void changes_void_all(void);
 void changes_wake_guardian(void);
 /* Cache lock: what hooks voided is put on the void list, ranges leave the watch. */
 void changes_consume(void);
-/* Puts [start, end) under watch; *ret_cause says why not.  No lock held. */
-int watch_range(uint64_t start, uint64_t end, uint32_t *ret_cause);
+/*
+ * Puts [start, end) under watch; *ret_cause says why not.  *ret_shared: part of it
+ * is shared memory.  No lock held.
+ */
+int watch_range(uint64_t start, uint64_t end, bool *ret_shared,
+		uint32_t *ret_cause);
 
 /* ---- retire.c ----------------------------------------------------------- */
 
@@ -358,6 +404,8 @@ bool link_push(const struct rtab_request *request);
 uint32_t link_ring_room(void);
 /* No lock: wakes the broker if it sleeps (label B1). */
 void link_doorbell(void);
+/* The same, but only if many records wait: they are not urgent. */
+void link_doorbell_lazy(void);
 /* No lock: asks for budget and waits; true: ask the cache lock's fields again. */
 bool link_need(uint64_t bytes, uint64_t regions);
 /* True while the broker's life word says that it lives. */

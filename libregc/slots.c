@@ -82,6 +82,8 @@ uint32_t slots_take(void)
 	rt.slots[slot].domains = 0;
 	rt.slots[slot].parked = 0;
 	rt.slots[slot].busy = 0;
+	rt.slots[slot].waited = 0;
+	rt.slots[slot].shared = 0;
 	return slot;
 }
 

@@ -62,8 +62,8 @@ void regc_wire_init(struct regc_wire *wire);
 void regc_wire_default_socket(unsigned int uid, char *ret_path, size_t size);
 
 /*
- * Connects to the broker at path, or (NULL) to REGC_SOCKET, the user's own, or
- * the system's, the first that answers.  Refuses a broker that belongs to
+ * Connects to the broker at path; else at REGC_SOCKET; else (neither is given) at
+ * the user's own or the system's, the first that answers.  Refuses a broker that belongs to
  * neither root nor this user (-EPERM).  *ret_sock is close-on-exec and
  * non-blocking, the caller's.
  */

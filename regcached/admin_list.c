@@ -220,18 +220,6 @@ static void page_rate(struct admin_page *page, const struct rtab_counters *c)
 	page_text(page, text);
 }
 
-static void add_counters(struct rtab_counters *sum, const struct rtab_counters *c)
-{
-	sum->hits += c->hits;
-	sum->misses += c->misses;
-	sum->uncached += c->uncached;
-	sum->failed += c->failed;
-	sum->puts += c->puts;
-	sum->restarts += c->restarts;
-	sum->waits += c->waits;
-	sum->reg_ns += c->reg_ns;
-}
-
 /* All libraries of s; returns how many there are. */
 static uint32_t sum_libraries(const struct space *s, struct rtab_counters *sum)
 {
@@ -241,7 +229,7 @@ static uint32_t sum_libraries(const struct space *s, struct rtab_counters *sum)
 	memset(sum, 0, sizeof(*sum));
 	space_read_counters(s, c);
 	for (i = 0; i < RTAB_N_LIBRARIES; i++) {
-		add_counters(sum, &c[i]);
+		counters_add(sum, &c[i]);
 		n += rtab_load_relaxed(&s->area->libraries[i].in_use) != 0;
 	}
 	return n;
@@ -265,6 +253,7 @@ static const struct admin_column spaces_columns[] = {
 	{ "uncached", CELL_NUMBER },
 	{ "hit_rate", CELL_TEXT },
 	{ "voids", CELL_NUMBER },
+	{ "evictions", CELL_NUMBER },
 	{ "rejected", CELL_NUMBER },
 	{ "age_ns", CELL_NS },
 	{ "why", CELL_TEXT },
@@ -294,6 +283,7 @@ static bool space_row(struct admin_page *page, const struct space *s)
 	page_number(page, sum.uncached);
 	page_rate(page, &sum);
 	page_number(page, s->n_voided);
+	page_number(page, s->n_evicted);
 	page_number(page, s->n_rejected);
 	page_number(page, rtab_now_ns() - s->attached_ns);
 	page_text(page, mode_why(s, text, sizeof(text)));
@@ -321,26 +311,25 @@ static const struct admin_column monitors_columns[] = {
 	{ "why", CELL_TEXT },	  { "note", CELL_TEXT },
 };
 
-/* In the order of the bits of area->hook_mask. */
 static const char *hooks_text(const struct space *s, char *buf, size_t size)
 {
-	static const char *const names[] = { "munmap", "mmap", "mremap",
-		"madvise", "brk", "shmat", "shmdt" };
 	uint32_t mask = rtab_load_relaxed(&s->area->hook_mask); /* for show */
-	size_t used = 0, i;
+	size_t used = 0;
+	uint32_t i;
 
 	buf[0] = 0;
-	for (i = 0; i < RTAB_ARRAY_SIZE(names) && used < size; i++)
+	for (i = 0; i < RTAB_N_HOOKS && used < size; i++)
 		if (mask & (1u << i))
 			used += (size_t)snprintf(buf + used, size - used, "%s%s",
-						 used ? "," : "", names[i]);
+						 used ? "," : "",
+						 rtab_hook_name(i));
 	return buf;
 }
 
 static enum admin_step monitors_step(struct admin_job *job,
 				     struct admin_page *page)
 {
-	char why[513], note[513], hooks[128];
+	char why[513], note[513], hooks[192];
 	struct space *s;
 
 	for (; (s = admin_next_space(job)); job->space++) {
@@ -659,7 +648,7 @@ static void stats_add(struct admin_sums *sums, const struct space *s)
 	struct rtab_counters c;
 
 	sum_libraries(s, &c);
-	add_counters(&sums->counters, &c);
+	counters_add(&sums->counters, &c);
 	/* relaxed: for show */
 	sums->registrations += rtab_load_relaxed(&area->regs);
 	sums->clones += rtab_load_relaxed(&area->clones);

@@ -392,7 +392,7 @@ static void on_attach(struct client *c, const Regc__Attach *attach)
 		fds[1] = regc_wire_take_fd(&b->wire, 1);
 	r = fds[0] < 0 || (attach->has_uffd && fds[1] < 0) ? -EPROTO : 0;
 	if (!r)
-		r = space_attach(s, attach->mode, attach->why, fds[0], fds[1]);
+		r = space_attach(s, attach->why, fds[0], fds[1]);
 	if (r) {
 		aside_close(b->aside, s->id, fds, 2);
 		client_drop(c, r, "its area or userfaultfd is not acceptable");

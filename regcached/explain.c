@@ -191,7 +191,8 @@ static void say_voided(struct admin_job *job, const struct space *s, uint32_t i)
 	}
 	if (event->cause == RTAB_CAUSE_EVICTED)
 		snprintf(limit, sizeof(limit), " (%s)",
-			 asked ? option_row(asked->limit)->name :
+			 asked && asked->limit ?
+				 option_row(asked->limit)->name :
 				 "limit.space of the process");
 	snprintf(job->text, sizeof(job->text),
 		 "would miss: [0x%" PRIx64 ", 0x%" PRIx64 ") was registered %s "

@@ -10,10 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shm/base.h"
+#include "shm/segment.h"
+
 #define LINE_BYTES 1024 /* below PIPE_BUF: one write, whole or not at all */
 
 static enum log_level level_now = LOG_LEVEL_INFO;
 static uint64_t n_dropped, n_told;
+static uint64_t bucket = LOG_BURST, bucket_ns; /* lines that may be written */
 
 void log_set_level(enum log_level level)
 {
@@ -43,6 +47,23 @@ static bool emit(const char *line, size_t n)
 	return write(STDERR_FILENO, line, n) == (ssize_t)n;
 }
 
+static bool within_rate(enum log_level level)
+{
+	uint64_t now = rtab_now_ns(), more;
+
+	if (level == LOG_LEVEL_DEBUG)
+		return true;
+	more = (now - bucket_ns) / (1000000000 / LOG_RATE);
+	if (more) {
+		bucket = rtab_min_u64(LOG_BURST, bucket + more);
+		bucket_ns = now;
+	}
+	if (!bucket)
+		return false;
+	bucket--;
+	return true;
+}
+
 void log_line(enum log_level level, const char *format, ...)
 {
 	static const char *const names[] = { "error", "warn", "info", "debug" };
@@ -52,6 +73,10 @@ void log_line(enum log_level level, const char *format, ...)
 
 	if (level > level_now)
 		return;
+	if (!within_rate(level)) {
+		n_dropped++;
+		return;
+	}
 	if (n_dropped != n_told) {
 		n = snprintf(line, sizeof(line),
 			     "regcached: warn: log lines dropped %llu\n",

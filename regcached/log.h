@@ -3,8 +3,9 @@
  * Log lines on standard error, one write each, never waiting.
  *
  * A line that standard error would not take at once is dropped and counted; the
- * next line that gets through says how many were lost.  The level is the only
- * state, and the only mutable global of the broker besides signal flags.
+ * next line that gets through says how many were lost.  So are lines beyond
+ * LOG_RATE a second on average, below debug: peers can provoke them.  Level and
+ * counts are the only mutable globals of the broker.
  * Style: lower case, "key value", text of others through log_quote().
  */
 #ifndef REGCACHED_LOG_H
@@ -12,6 +13,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#define LOG_RATE 50
+#define LOG_BURST 500
 
 enum log_level {
 	LOG_LEVEL_ERROR,

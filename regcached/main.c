@@ -7,9 +7,11 @@
  * descriptor, so they never interrupt anything.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +43,7 @@
 /* What the command line said; kept for reloads. */
 struct arguments {
 	const char *config; /* NULL: the default one, if it is there */
-	const char *sets[MAX_SETS];
+	char *sets[MAX_SETS]; /* owned */
 	int n_sets;
 };
 
@@ -189,14 +191,16 @@ static int usage(const char *text, const char *what)
 	return EXIT_USAGE;
 }
 
-/* --socket PATH is --set socket=PATH; *pair stays for ever. */
-static const char *make_pair(const char *name, const char *value)
+/* --socket PATH is --set socket=PATH; false: too many of them. */
+static bool add_set(struct arguments *args, const char *name, const char *value)
 {
-	char *pair;
-
-	if (asprintf(&pair, "%s=%s", name, value) < 0)
+	if (args->n_sets == MAX_SETS)
+		return false;
+	if (asprintf(&args->sets[args->n_sets], "%s%s%s", name, *name ? "=" : "",
+		     value) < 0)
 		abort();
-	return pair;
+	args->n_sets++;
+	return true;
 }
 
 enum { OPT_CONFIG = 256, OPT_SOCKET, OPT_LOG_LEVEL, OPT_SET, OPT_SAMPLE,
@@ -231,24 +235,23 @@ static int print_and_end(int opt)
 /* -1: go on; else the exit status. */
 static int parse_arguments(int argc, char **argv, struct arguments *args)
 {
-	const char *set;
+	bool fits = true;
 	int opt;
 
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
-		set = NULL;
 		switch (opt) {
 		case OPT_CONFIG:
 			args->config = optarg;
 			break;
 		case OPT_SOCKET:
-			set = make_pair("socket", optarg);
+			fits = add_set(args, "socket", optarg);
 			break;
 		case OPT_LOG_LEVEL:
-			set = make_pair("log.level", optarg);
+			fits = add_set(args, "log.level", optarg);
 			break;
 		case OPT_SET:
-			set = optarg;
+			fits = add_set(args, "", optarg);
 			break;
 		case ':':
 			return usage("a value is missing after ",
@@ -258,10 +261,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
 		default:
 			return print_and_end(opt);
 		}
-		if (set && args->n_sets == MAX_SETS)
-			return usage("too many --set, at ", set);
-		if (set)
-			args->sets[args->n_sets++] = set;
+		if (!fits)
+			return usage("too many options, at ", optarg);
 	}
 	return optind < argc ? usage("unknown argument ", argv[optind]) : -1;
 }
@@ -308,21 +309,38 @@ static int run(struct daemon *d, const struct options *o)
 	return EXIT_SUCCESS;
 }
 
+/* Started without one of the three, a socket could become standard error. */
+static void open_standard_fds(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct daemon d = { .broker = NULL };
 	char error[OPTION_ERROR_BYTES];
 	struct options o;
-	int status = parse_arguments(argc, argv, &d.args);
+	int status;
 
+	open_standard_fds();
+	status = parse_arguments(argc, argv, &d.args);
 	if (status < 0)
 		status = check_sets(&d.args);
-	if (status >= 0)
-		return status;
-	if (load_options(&d.args, &o, error)) {
+	if (status < 0 && load_options(&d.args, &o, error)) {
 		fprintf(stderr, "regcached: error: %s\n", error);
-		return EXIT_FAILURE;
+		status = EXIT_FAILURE;
 	}
-	log_set_level((enum log_level)o.value[OPTION_LOG_LEVEL]);
-	return run(&d, &o);
+	if (status < 0) {
+		log_set_level((enum log_level)o.value[OPTION_LOG_LEVEL]);
+		status = run(&d, &o);
+	}
+	while (d.args.n_sets)
+		free(d.args.sets[--d.args.n_sets]);
+	return status;
 }

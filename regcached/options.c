@@ -28,49 +28,73 @@ static const char *const level_words[] = { "error", "warn", "info", "debug",
 static const struct option_row rows[OPTION_N] = {
 	[OPTION_SOCKET] = {
 		"socket", OPTION_UNIT_PATH, "", 0, 0, NULL, false,
-		"Path of the control socket. Empty: /run/regc/regcached.sock for root, the user's run-time directory otherwise." },
+		"Path of the control socket. Empty: "
+		"/run/regc/regcached.sock for root, the user's run-time "
+		"directory otherwise." },
 	[OPTION_NODE_BYTES] = {
-		"limit.node.bytes", OPTION_UNIT_BYTES, "50%", 4096, MAX_U63, NULL, true,
-		"Bytes that all processes together may keep registered in the cache." },
+		"limit.node.bytes", OPTION_UNIT_BYTES, "50%", 4096, MAX_U63,
+		NULL, true,
+		"Bytes that all processes together may keep registered in "
+		"the cache." },
 	[OPTION_GROUP_BYTES] = {
-		"limit.group.bytes", OPTION_UNIT_BYTES, "50%", 4096, MAX_U63, NULL, true,
+		"limit.group.bytes", OPTION_UNIT_BYTES, "50%", 4096, MAX_U63,
+		NULL, true,
 		"The same for the processes of one group." },
 	[OPTION_SPACE_BYTES] = {
-		"limit.space.bytes", OPTION_UNIT_BYTES, "25%", 4096, MAX_U63, NULL, true,
+		"limit.space.bytes", OPTION_UNIT_BYTES, "25%", 4096, MAX_U63,
+		NULL, true,
 		"The same for one process." },
 	[OPTION_SPACE_HARD_BYTES] = {
-		"limit.space.hard_bytes", OPTION_UNIT_BYTES, "50%", 4096, MAX_U63, NULL, true,
-		"Bytes that one process may have registered at one time, cached or not; beyond, a get fails. Told to a process when it attaches." },
+		"limit.space.hard_bytes", OPTION_UNIT_BYTES, "50%", 4096,
+		MAX_U63, NULL, true,
+		"Bytes that one process may have registered at one time, "
+		"cached or not; beyond, a get fails. Told to a process when "
+		"it attaches." },
 	[OPTION_NODE_REGIONS] = {
-		"limit.node.regions", OPTION_UNIT_NUMBER, "1048576", 1, UINT32_MAX, NULL, true,
+		"limit.node.regions", OPTION_UNIT_NUMBER, "1048576", 1,
+		UINT32_MAX, NULL, true,
 		"Regions that all processes together may keep in the cache." },
 	[OPTION_GROUP_REGIONS] = {
-		"limit.group.regions", OPTION_UNIT_NUMBER, "1048576", 1, UINT32_MAX, NULL, true,
+		"limit.group.regions", OPTION_UNIT_NUMBER, "1048576", 1,
+		UINT32_MAX, NULL, true,
 		"The same for the processes of one group." },
 	[OPTION_SPACE_REGIONS] = {
-		"limit.space.regions", OPTION_UNIT_NUMBER, "131072", 1, RTAB_MAX_CAPACITY, NULL, true,
-		"The same for one process. The table of a process that is attached keeps its size." },
+		"limit.space.regions", OPTION_UNIT_NUMBER, "131072", 1,
+		RTAB_MAX_CAPACITY, NULL, true,
+		"The same for one process. The table of a process that is "
+		"attached keeps its size." },
 	[OPTION_REGION_MAX_BYTES] = {
-		"region.max_bytes", OPTION_UNIT_BYTES, "1G", 4096, MAX_U63, NULL, true,
-		"A region does not grow beyond this by being joined with its neighbours. Told to a process when it attaches." },
+		"region.max_bytes", OPTION_UNIT_BYTES, "1G", 4096, MAX_U63, NULL,
+		true,
+		"A region does not grow beyond this by being joined with "
+		"its neighbours. Told to a process when it attaches." },
 	[OPTION_NODE_SPACES] = {
-		"limit.node.spaces", OPTION_UNIT_NUMBER, "4096", 1, 65536, NULL, true,
+		"limit.node.spaces", OPTION_UNIT_NUMBER, "4096", 1, 65536, NULL,
+		true,
 		"Processes that may be attached." },
 	[OPTION_GROUP_SPACES] = {
-		"limit.group.spaces", OPTION_UNIT_NUMBER, "4096", 1, 65536, NULL, true,
+		"limit.group.spaces", OPTION_UNIT_NUMBER, "4096", 1, 65536, NULL,
+		true,
 		"Processes of one group that may be attached." },
 	[OPTION_USER_CONNECTIONS] = {
-		"limit.user.connections", OPTION_UNIT_NUMBER, "4096", 1, 65536, NULL, true,
+		"limit.user.connections", OPTION_UNIT_NUMBER, "2048", 1, 65536,
+		NULL, true,
 		"Connections that one user may have open, attached or not." },
 	[OPTION_MODE] = {
 		"mode", OPTION_UNIT_WORD, "auto", 0, 0, mode_words, true,
-		"How processes that attach from now on make sure that a hit is not stale: auto takes fast where the self-test passes, else strict; off caches nothing. A process may ask for a stricter mode, not for a weaker one." },
+		"How processes that attach from now on make sure that a hit "
+		"is not stale: auto takes fast where the self-test passes, "
+		"else strict; off caches nothing. A process may ask for a "
+		"stricter mode, not for a weaker one." },
 	[OPTION_UFFD_DEVICE] = {
 		"uffd.device", OPTION_UNIT_WORD, "yes", 0, 0, yes_words, true,
-		"Whether processes get a descriptor of /dev/userfaultfd, so that those without privilege can be tracked too." },
+		"Whether processes get a descriptor of /dev/userfaultfd, so "
+		"that those without privilege can be tracked too." },
 	[OPTION_HISTORY_EVENTS] = {
-		"history.events", OPTION_UNIT_NUMBER, "1024", 16, 1048576, NULL, true,
-		"Events kept for each process that attaches from now on, for regc-ctl explain." },
+		"history.events", OPTION_UNIT_NUMBER, "1024", 16, 1048576, NULL,
+		true,
+		"Events kept for each process that attaches from now on, "
+		"for regc-ctl explain." },
 	[OPTION_LOG_LEVEL] = {
 		"log.level", OPTION_UNIT_WORD, "info", 0, 0, level_words, true,
 		"What is logged to standard error." },

@@ -16,7 +16,7 @@
 
 #define BATCH_MAX 64	  /* regions evicted beyond the need ... */
 #define BATCH_DIVISOR 16  /* ... at most this part of the scope's */
-#define READ_A_TURN (1024 * 1024) /* bytes of lease words */
+#define READ_A_TURN (256 * 1024) /* bytes of lease words */
 
 struct need {
 	struct client *client;
@@ -119,7 +119,7 @@ static bool ask_is_out(struct space *s, uint64_t now)
 {
 	if (!s->ask.ticket)
 		return false;
-	if (now - s->ask.sent_ns < RECLAIM_WAIT_NS)
+	if (now < s->ask.until_ns)
 		return true;
 	log_info("pid %u does not answer a reclaim", s->pid);
 	s->broker->stats.unanswered++;
@@ -148,19 +148,19 @@ static bool more_to_come(struct reclaim *r, const struct ledger *scope,
 }
 
 static void ask(struct reclaim *r, struct space *s, uint32_t *slots, uint32_t n,
-		const uint64_t amount[LEDGER_N_UNITS], uint64_t now)
+		const uint64_t amount[LEDGER_N_UNITS], uint64_t until_ns)
 {
 	if (reclaim_send(r, s, slots, n, amount, RTAB_CAUSE_EVICTED,
 			 r->limit, &s->ask.ticket)) {
 		s->ask.silent = true; /* until it reads and says something */
 		return;
 	}
-	s->ask.sent_ns = now;
+	s->ask.until_ns = until_ns;
 }
 
 /* Asks for budget that is held and not used; missing[] shrinks. */
 static void ask_unused(struct reclaim *r, const struct ledger *scope,
-		       const struct space *asker,
+		       const struct need *need,
 		       uint64_t missing[LEDGER_N_UNITS], uint64_t now)
 {
 	struct space *s;
@@ -170,7 +170,7 @@ static void ask_unused(struct reclaim *r, const struct ledger *scope,
 		uint64_t amount[LEDGER_N_UNITS], unused;
 		bool any = false;
 
-		if (s == asker || !may_ask(s, now) ||
+		if (s == need->client->space || !may_ask(s, now) ||
 		    !is_under(&s->ledger, scope))
 			continue;
 		for (unit = 0; unit < LEDGER_N_UNITS; unit++) {
@@ -183,7 +183,7 @@ static void ask_unused(struct reclaim *r, const struct ledger *scope,
 			any = any || amount[unit];
 		}
 		if (any)
-			ask(r, s, NULL, 0, amount, now);
+			ask(r, s, NULL, 0, amount, need->deadline_ns);
 	}
 }
 
@@ -254,7 +254,6 @@ static uint64_t offer_chunk(struct reclaim *r, struct space *s, uint32_t first,
 static void job_ask(struct reclaim *r)
 {
 	uint32_t slots[REGC_WIRE_MAX_SLOTS], n = 0, i;
-	uint64_t now = rtab_now_ns();
 	struct evict_item *items = r->pick.heap;
 
 	evict_finish(&r->pick);
@@ -268,7 +267,7 @@ static void job_ask(struct reclaim *r)
 			continue;
 		if (n) {
 			r->broker->stats.evictions += n;
-			ask(r, s, slots, n, nothing, now);
+			ask(r, s, slots, n, nothing, r->need->deadline_ns);
 		}
 		n = 0;
 	}
@@ -347,7 +346,7 @@ static void wait_or_deny(struct reclaim *r, struct need *need,
 	if (more_to_come(r, full->ledger, now))
 		return;
 	memcpy(rest, full->missing, sizeof(rest));
-	ask_unused(r, full->ledger, need->client->space, rest, now);
+	ask_unused(r, full->ledger, need, rest, now);
 	if (!more_to_come(r, full->ledger, now))
 		job_start(r, full->ledger, need, full->missing);
 	else if (rest[LEDGER_BYTES] || rest[LEDGER_REGIONS])

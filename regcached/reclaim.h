@@ -10,7 +10,7 @@
  *      owners are asked to evict them.
  * Every Released that comes back serves the queue again.  A Need ends with Grant,
  * or with Deny when nothing is left to ask back, or 150 ms after it came.  A space
- * that does not answer within 150 ms is not asked again until it says something.
+ * that did not answer by then is not asked again until it says something.
  *
  * A younger Need does not overtake an older one that waits for the same ledger.
  */

@@ -136,8 +136,7 @@ static int check_area_head(int fd, const struct rtab_area *area,
 	return r;
 }
 
-int space_attach(struct space *s, uint32_t mode, const char *why, int area_fd,
-		 int uffd_fd)
+int space_attach(struct space *s, const char *why, int area_fd, int uffd_fd)
 {
 	const struct rtab_area *area;
 	uint32_t capacity;
@@ -163,7 +162,6 @@ int space_attach(struct space *s, uint32_t mode, const char *why, int area_fd,
 	/* R1: what is in the ring was meant for an earlier broker. */
 	s->ring_tail = rtab_load_acquire(&area->ring_head);
 	rtab_store_release(&s->writer.view.table->ring_tail, s->ring_tail);
-	s->mode = mode;
 	log_escape(s->why, sizeof(s->why), why, strlen(why));
 	s->attached = true;
 	s->attached_ns = rtab_now_ns();
@@ -518,7 +516,7 @@ void space_read_leases(const struct space *s, uint32_t first, uint32_t n,
 	}
 }
 
-static void add_counters(struct rtab_counters *sum, const struct rtab_counters *c)
+void counters_add(struct rtab_counters *sum, const struct rtab_counters *c)
 {
 	sum->hits += c->hits;
 	sum->misses += c->misses;
@@ -544,7 +542,7 @@ void space_read_counters(const struct space *s, struct rtab_counters *ret)
 		if (pread(s->area_fd, c, sizeof(c), (off_t)at) != sizeof(c))
 			continue;
 		for (lib = 0; lib < RTAB_N_LIBRARIES; lib++)
-			add_counters(&ret[lib], &c[lib]);
+			counters_add(&ret[lib], &c[lib]);
 	}
 }
 

@@ -54,10 +54,10 @@ struct region {
 
 /* A Reclaim that is out. */
 struct space_ask {
-	uint64_t ticket;  /* 0: none */
-	uint64_t sent_ns;
-	uint64_t dry_ns;  /* when it last had nothing to give */
-	bool silent;	  /* did not answer in time and said nothing since */
+	uint64_t ticket;   /* 0: none */
+	uint64_t until_ns; /* who does not answer by then is silent */
+	uint64_t dry_ns;   /* when it last had nothing to give */
+	bool silent;	   /* did not answer in time and said nothing since */
 };
 
 struct space {
@@ -72,7 +72,6 @@ struct space {
 
 	/* from Attach on */
 	bool attached;
-	uint32_t mode;
 	char why[128]; /* escaped */
 	const struct rtab_area *area; /* its first 32 KiB, read-only */
 	int area_fd;
@@ -101,8 +100,7 @@ int space_new(struct broker *b, struct client *c, const char *group,
  * For Attach: checks and takes the area (and the userfaultfd, if >= 0); both
  * descriptors are taken on success only.  -EPROTO, -ENOMEM, -errno.
  */
-int space_attach(struct space *s, uint32_t mode, const char *why, int area_fd,
-		 int uffd_fd);
+int space_attach(struct space *s, const char *why, int area_fd, int uffd_fd);
 
 /* Voids everything for good (table->closed), then frees.  NULL is allowed. */
 struct space *space_free(struct space *s);
@@ -148,6 +146,8 @@ void space_void_blank(struct space *s);
 /* Lease words of slots [first, first + n), summed; n <= SPACE_LEASE_CHUNK. */
 void space_read_leases(const struct space *s, uint32_t first, uint32_t n,
 		       uint64_t now_ns, struct evict_lease *ret);
+
+void counters_add(struct rtab_counters *sum, const struct rtab_counters *c);
 
 /* Counters of all libraries, summed over threads, ret[RTAB_N_LIBRARIES]. */
 void space_read_counters(const struct space *s, struct rtab_counters *ret);

@@ -24,7 +24,7 @@
 #define BATCH 64
 #define BATCHES_A_TURN 4
 #define TODO_MAX (2 * BATCH + 1) /* a REMAP is two ranges */
-#define VOIDS_A_TURN 2048
+#define VOIDS_A_TURN 1024
 #define MAX_STRIKES 3
 #define GUARD_US 50000
 
@@ -129,6 +129,8 @@ static void on_event(struct uffd *u, const struct uffd_msg *msg)
 		break;
 	case UFFD_EVENT_REMOVE:
 		stats->events_remove++;
+		rtab_writer_log_remove(&u->space->writer, msg->arg.remove.start,
+				       msg->arg.remove.end);
 		todo_add(u, msg->arg.remove.start, msg->arg.remove.end,
 			 RTAB_CAUSE_UFFD_REMOVE);
 		break;

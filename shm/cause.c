@@ -59,6 +59,25 @@ const char *rtab_cause_phrase(uint32_t cause)
 				       "for an unknown reason";
 }
 
+const char *rtab_hook_name(uint32_t hook)
+{
+	static const char *const names[RTAB_N_HOOKS] = {
+		[RTAB_HOOK_MUNMAP] = "munmap",
+		[RTAB_HOOK_MMAP] = "mmap",
+		[RTAB_HOOK_MREMAP] = "mremap",
+		[RTAB_HOOK_MADVISE] = "madvise",
+		[RTAB_HOOK_BRK] = "brk",
+		[RTAB_HOOK_SHMAT] = "shmat",
+		[RTAB_HOOK_SHMDT] = "shmdt",
+		[RTAB_HOOK_FTRUNCATE] = "ftruncate",
+		[RTAB_HOOK_TRUNCATE] = "truncate",
+		[RTAB_HOOK_FALLOCATE] = "fallocate",
+		[RTAB_HOOK_REMAP_FILE_PAGES] = "remap_file_pages",
+	};
+
+	return hook < RTAB_N_HOOKS ? names[hook] : "unknown";
+}
+
 char *rtab_access_text(uint32_t access, char *buf, size_t size)
 {
 	static const char *const names[] = {

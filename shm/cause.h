@@ -10,6 +10,9 @@
 const char *rtab_cause_name(uint32_t cause);
 const char *rtab_cause_phrase(uint32_t cause);
 
+/* The libc function of a bit of hook_mask; never NULL. */
+const char *rtab_hook_name(uint32_t hook);
+
 /* "read", "read,write,remote-read" ...; returns buf. */
 char *rtab_access_text(uint32_t access, char *buf, size_t size);
 

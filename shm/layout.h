@@ -35,6 +35,7 @@
  *   192    changes of the index
  *   256    classes[16]
  *   512    changes[64], the last changes seen by the broker
+ *   1536   removes[96], the last of them that take pages but not the mapping
  *   4096   gens[capacity]        8 bytes each
  *   ...    records[capacity]     32 bytes each
  *   ...    nodes[n_nodes]        256 bytes each, the index (shm/index.h)
@@ -74,6 +75,7 @@
 #define RTAB_N_THREADS 256 /* slot 0 is shared by all threads beyond */
 #define RTAB_N_RING 256
 #define RTAB_N_TABLE_CHANGES 64
+#define RTAB_N_REMOVES 96
 #define RTAB_N_AREA_CHANGES 256
 #define RTAB_NAME_BYTES 32
 #define RTAB_READY_STEP 1024 /* slots made ready at a time */
@@ -91,9 +93,10 @@ struct rtab_life {
 	uint16_t minor;       /* broker, constant */
 	uint32_t broker_pid;  /* broker, constant */
 	uint8_t pad0[48];
-	uint32_t word;        /* broker, kernel */
+	uint32_t word;        /* broker, kernel; alone in the line of every hit */
+	uint8_t pad1[60];
 	uint32_t asleep;      /* broker: 1 = ring the doorbell (label B1) */
-	uint8_t pad1[56];
+	uint8_t pad2[60];
 };
 
 /* ---- table ------------------------------------------------------------- */
@@ -108,6 +111,12 @@ struct rtab_class {
 
 struct rtab_change {
 	uint64_t start, end; /* half-open */
+};
+
+/* Pages that were about to be removed, as the event says before they go. */
+struct rtab_remove {
+	uint64_t start, end;
+	uint64_t time_ns; /* CLOCK_MONOTONIC, when the event was read */
 };
 
 struct rtab_record {
@@ -167,7 +176,11 @@ struct rtab_table {
 	struct rtab_class classes[RTAB_N_CLASSES];
 	/* 512 */
 	struct rtab_change changes[RTAB_N_TABLE_CHANGES];
-	uint8_t pad4[2560];
+	/* 1536 */
+	uint64_t remove_seq;   /* broker: entries of removes[] begun (label H3) */
+	uint64_t removes_done; /* broker: entries complete (label H3) */
+	struct rtab_remove removes[RTAB_N_REMOVES];
+	uint8_t pad4[240];
 };
 
 /* ---- area -------------------------------------------------------------- */
@@ -247,6 +260,24 @@ enum rtab_cause {
 	RTAB_CAUSE_REJECTED,     /* the broker refused the record */
 	RTAB_CAUSE_UNWATCHED,    /* watched range was taken out of the watch */
 	RTAB_N_CAUSES
+};
+
+/* Bits of rtab_area.hook_mask; names in shm/cause.c. */
+enum rtab_hook {
+	RTAB_HOOK_MUNMAP,
+	RTAB_HOOK_MMAP,
+	RTAB_HOOK_MREMAP,
+	RTAB_HOOK_MADVISE,
+	RTAB_HOOK_BRK,
+	RTAB_N_HOOKS_NEEDED, /* without those above there is no fast mode */
+	/* without these memory that is shared is not cached */
+	RTAB_HOOK_SHMAT = RTAB_N_HOOKS_NEEDED,
+	RTAB_HOOK_SHMDT,
+	RTAB_HOOK_FTRUNCATE,
+	RTAB_HOOK_TRUNCATE,
+	RTAB_HOOK_FALLOCATE,
+	RTAB_HOOK_REMAP_FILE_PAGES,
+	RTAB_N_HOOKS
 };
 
 struct rtab_area_change {
@@ -385,7 +416,7 @@ static inline uint64_t rtab_area_bytes(uint32_t capacity)
 }
 
 #ifndef __cplusplus
-_Static_assert(sizeof(struct rtab_life) == 128, "life");
+_Static_assert(sizeof(struct rtab_life) == 192, "life");
 _Static_assert(offsetof(struct rtab_life, word) == 64, "life.word");
 _Static_assert(sizeof(struct rtab_record) == 32, "record");
 _Static_assert(sizeof(struct rtab_node) == 256, "node");
@@ -395,6 +426,7 @@ _Static_assert(offsetof(struct rtab_table, ring_tail) == 128, "table.ring_tail")
 _Static_assert(offsetof(struct rtab_table, index_seq) == 192, "table.index_seq");
 _Static_assert(offsetof(struct rtab_table, classes) == 256, "table.classes");
 _Static_assert(offsetof(struct rtab_table, changes) == 512, "table.changes");
+_Static_assert(offsetof(struct rtab_table, remove_seq) == 1536, "table.removes");
 _Static_assert(sizeof(struct rtab_table) == 4096, "table header");
 _Static_assert(sizeof(struct rtab_reg) == 64, "reg");
 _Static_assert(sizeof(struct rtab_request) == 64, "request");

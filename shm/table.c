@@ -231,6 +231,21 @@ void rtab_writer_log_change(struct rtab_writer *w, uint64_t start, uint64_t end)
 	rtab_fence_full();
 }
 
+void rtab_writer_log_remove(struct rtab_writer *w, uint64_t start, uint64_t end)
+{
+	struct rtab_table *table = w->view.table;
+	uint64_t seq = table->remove_seq;
+	struct rtab_remove *remove = &table->removes[seq % RTAB_N_REMOVES];
+
+	/* H3: as H2 */
+	rtab_store_release(&table->remove_seq, seq + 1);
+	rtab_fence_release();
+	rtab_store_relaxed(&remove->start, start);
+	rtab_store_relaxed(&remove->end, end);
+	rtab_store_relaxed(&remove->time_ns, rtab_now_ns());
+	rtab_store_release(&table->removes_done, seq + 1); /* H3 */
+}
+
 /* ---- readers ------------------------------------------------------------ */
 
 int rtab_view_map(struct rtab_view *view, int fd, void *fixed)
@@ -379,4 +394,27 @@ bool rtab_changed_since(const struct rtab_table *table, uint64_t seq, uint64_t s
 	/* Overwritten meanwhile?  Then it is not known, so: yes. */
 	return hit || rtab_load_relaxed(&table->change_seq) - seq >
 			      RTAB_N_TABLE_CHANGES;
+}
+
+bool rtab_removed_since(const struct rtab_table *table, uint64_t since_ns,
+			uint64_t start, uint64_t end)
+{
+	uint64_t now = rtab_load_acquire(&table->remove_seq); /* H3 */
+	uint64_t first = now > RTAB_N_REMOVES ? now - RTAB_N_REMOVES : 0, i;
+	bool hit = rtab_load_acquire(&table->removes_done) != now; /* H3 */
+	bool reached = first == 0; /* back to since_ns */
+
+	for (i = now; i > first && !hit; i--) {
+		const struct rtab_remove *remove =
+			&table->removes[(i - 1) % RTAB_N_REMOVES];
+
+		if (rtab_load_relaxed(&remove->time_ns) < since_ns) {
+			reached = true;
+			break;
+		}
+		hit = rtab_overlaps(start, end, rtab_load_relaxed(&remove->start),
+				    rtab_load_relaxed(&remove->end));
+	}
+	rtab_fence_acquire();
+	return hit || !reached || rtab_load_relaxed(&table->remove_seq) != now;
 }

@@ -73,6 +73,9 @@ uint32_t rtab_writer_overlaps(struct rtab_writer *w, uint64_t start, uint64_t en
 /* changes[] and change_seq (label H2); before draining the request ring. */
 void rtab_writer_log_change(struct rtab_writer *w, uint64_t start, uint64_t end);
 
+/* removes[] (label H3); besides rtab_writer_log_change(), when the event is read. */
+void rtab_writer_log_remove(struct rtab_writer *w, uint64_t start, uint64_t end);
+
 /* ---- readers ---- */
 
 #define RTAB_OVERLAP_BATCH 64
@@ -117,5 +120,12 @@ int rtab_for_each_overlap(const struct rtab_view *view, uint64_t start, uint64_t
  */
 bool rtab_changed_since(const struct rtab_table *table, uint64_t seq, uint64_t start,
 			uint64_t end);
+
+/*
+ * True if the event of a removal that overlaps [start, end) was read after
+ * since_ns, or if that is no longer known.  (H3 acquire)
+ */
+bool rtab_removed_since(const struct rtab_table *table, uint64_t since_ns,
+			uint64_t start, uint64_t end);
 
 #endif

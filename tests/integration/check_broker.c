@@ -29,6 +29,12 @@
 #define START UINT64_C(0x10000000)
 #define PAGES(n) ((uint64_t)(n) * RTAB_PAGE)
 
+#ifdef __SANITIZE_ADDRESS__
+#define SANITIZED 1
+#else
+#define SANITIZED RTAB_TSAN
+#endif
+
 static struct raw_broker broker;
 
 static void setup(void)
@@ -240,6 +246,7 @@ START_TEST(idle_broker_does_not_run_at_all)
 	after = usage_of(broker.pid);
 	ck_assert_uint_eq(before.cpu, after.cpu);
 	ck_assert_uint_eq(before.switches, after.switches);
+	close(uffd);
 	raw_close(&c);
 }
 END_TEST
@@ -312,6 +319,48 @@ START_TEST(slots_become_ready_as_they_are_used)
 	ck_assert_uint_eq(raw_stat(&broker, "regions"), 4096);
 	for (i = 0; i < 4096; i++)
 		ck_assert(raw_is_live(&c, START + PAGES(2 * i), 1, 0));
+	raw_close(&c);
+}
+END_TEST
+
+static uint64_t resident_bytes(pid_t pid)
+{
+	unsigned long pages = 0;
+	char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+	f = fopen(path, "re");
+	ck_assert_ptr_nonnull(f);
+	ck_assert_int_eq(fscanf(f, "%*u %lu", &pages), 1);
+	fclose(f);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+START_TEST(hundred_thousand_regions_fit_in_32_mib)
+{
+	static const char *const sets[] = { "limit.space.regions=131072", NULL };
+	const uint32_t n = 100000;
+	struct raw_client c;
+	uint32_t i;
+
+	raw_broker_start(&broker, sets);
+	raw_attach(&c, &broker, "", -1);
+	if (c.regions < n) {
+		raw_send_need(&c, PAGES(n), n - c.regions, 1);
+		raw_expect(&c, REGC__FRAME__BODY_GRANT);
+	}
+	for (i = 0; i < n; i++) {
+		/* In an order that is not that of the addresses. */
+		uint64_t at = (uint64_t)i * 7919 % n;
+
+		raw_wait(rtab_load_acquire(&c.table.table->slots_ready) > i);
+		raw_add(&c, i, START + PAGES(2 * at), PAGES(1), 0);
+	}
+	raw_wait_drained(&c);
+	ck_assert_uint_eq(raw_stat(&broker, "regions"), n);
+	if (!SANITIZED) /* what those hold is not ours */
+		ck_assert_uint_le(resident_bytes(broker.pid), 32 << 20);
 	raw_close(&c);
 }
 END_TEST
@@ -392,6 +441,7 @@ struct mapping {
 	int uffd;
 	char *mem;
 	uint64_t start, bytes;
+	uint32_t stop;
 };
 
 static void mapping_init(struct mapping *m, unsigned int n_pages)
@@ -417,6 +467,13 @@ static void mapping_init(struct mapping *m, unsigned int n_pages)
 	for (i = 0; i < n_pages; i++)
 		raw_add(&m->c, i, m->start + PAGES(i), PAGES(1), 0);
 	raw_wait_drained(&m->c);
+}
+
+static void mapping_deinit(struct mapping *m)
+{
+	if (m->uffd >= 0)
+		close(m->uffd);
+	raw_close(&m->c);
 }
 
 /* Page i is void by the time the call that changed it came back and settled. */
@@ -448,6 +505,7 @@ START_TEST(munmap_voids_what_it_takes_and_nothing_else)
 	ck_assert(raw_is_live(&m.c, m.start + PAGES(2), 1, 0));
 	ck_assert(raw_is_live(&m.c, m.start + PAGES(4), 1, 0));
 	ck_assert_uint_eq(rtab_load_acquire(&m.c.table.table->events_read), 1);
+	mapping_deinit(&m);
 }
 END_TEST
 
@@ -459,6 +517,7 @@ START_TEST(madvise_voids_before_it_returns)
 	ck_assert_int_eq(madvise(m.mem, PAGES(1), MADV_DONTNEED), 0);
 	ck_assert(!settled(&m) || !raw_is_live(&m.c, m.start, 1, 0));
 	expect_voided(&m, 0, RTAB_CAUSE_UFFD_REMOVE);
+	mapping_deinit(&m);
 }
 END_TEST
 
@@ -470,10 +529,11 @@ START_TEST(mremap_voids_the_old_place)
 	mapping_init(&m, 4);
 	to = mremap(m.mem, m.bytes, m.bytes * 2, MREMAP_MAYMOVE);
 	ck_assert_ptr_ne(to, MAP_FAILED);
-	if (to == m.mem)
-		return; /* grown in place: the old pages stay */
-	raw_wait(settled(&m) && !raw_is_live(&m.c, m.start, 1, 0));
-	ck_assert(!raw_is_live(&m.c, m.start + PAGES(3), 1, 0));
+	if (to != m.mem) { /* grown in place, the old pages would stay */
+		raw_wait(settled(&m) && !raw_is_live(&m.c, m.start, 1, 0));
+		ck_assert(!raw_is_live(&m.c, m.start + PAGES(3), 1, 0));
+	}
+	mapping_deinit(&m);
 }
 END_TEST
 
@@ -491,6 +551,7 @@ START_TEST(change_is_logged_for_registrations_that_are_not_told)
 				     m.start + PAGES(4)));
 	ck_assert(!rtab_changed_since(m.c.table.table, seq, m.start,
 				      m.start + PAGES(2)));
+	mapping_deinit(&m);
 }
 END_TEST
 
@@ -518,6 +579,7 @@ START_TEST(one_unmap_of_many_regions_voids_all)
 	raw_wait(settled(&m));
 	for (i = 0; i < 900; i++)
 		ck_assert(!raw_is_live(&m.c, m.start + PAGES(i), 1, 0));
+	mapping_deinit(&m);
 }
 END_TEST
 
@@ -543,6 +605,7 @@ START_TEST(voids_that_cannot_be_told_become_a_rescan)
 	for (i = 0; i < 1000; i++)
 		ck_assert(!raw_is_live(&m.c, m.start + PAGES(i), 1, 0));
 	ck_assert_uint_le(raw_stat(&broker, "dropped"), 0);
+	mapping_deinit(&m);
 }
 END_TEST
 
@@ -559,6 +622,7 @@ START_TEST(write_protected_page_does_not_hang_its_writer)
 	m.mem[0] = 2; /* faults, and the broker reads that */
 	ck_assert_int_eq(m.mem[0], 2);
 	ck_assert_uint_eq(raw_stat(&broker, "events_fault"), 1);
+	mapping_deinit(&m);
 }
 END_TEST
 
@@ -573,10 +637,54 @@ START_TEST(userfaultfd_that_was_made_to_block_ends_the_space_not_the_broker)
 	ck_assert_int_eq(pthread_create(&thread, NULL, unmap_all, &m), 0);
 	raw_wait(rtab_load_acquire(&m.c.table.table->closed));
 	close(m.uffd); /* nobody is left to wait for */
+	m.uffd = -1;
 	pthread_join(thread, NULL);
 	ck_assert(!raw_is_live(&m.c, m.start, 1, 0));
 	raw_wait(raw_stat(&broker, "spaces") == 0);
 	ck_assert_uint_eq(raw_stat(&broker, "dropped"), 1);
+	mapping_deinit(&m);
+}
+END_TEST
+
+static void *churn(void *arg)
+{
+	struct mapping *m = arg;
+	void *mem;
+
+	while (!rtab_load_relaxed(&m->stop)) {
+		mem = mmap(NULL, PAGES(4), PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (mem == MAP_FAILED)
+			continue;
+		raw_try_watch(m->uffd, mem, PAGES(4));
+		munmap(mem, PAGES(4));
+	}
+	return NULL;
+}
+
+START_TEST(end_does_not_wait_for_events_in_flight)
+{
+	struct mapping m;
+	pthread_t thread;
+	uint64_t began;
+	int round, status;
+
+	for (round = 0; round < 20; round++) {
+		memset(&m, 0, sizeof(m));
+		mapping_init(&m, 2);
+		ck_assert_int_eq(pthread_create(&thread, NULL, churn, &m), 0);
+		raw_wait(rtab_load_acquire(&m.c.table.table->events_read) > 3);
+		began = rtab_now_ns();
+		status = raw_broker_end(&broker, round % 2 ? SIGTERM : SIGKILL);
+		ck_assert_int_eq(status, round % 2 ? 0 : SIGKILL);
+		if (!SANITIZED) /* which looks for leaks at the end */
+			ck_assert_uint_lt(rtab_now_ns() - began, 1000000000);
+		rtab_store_relaxed(&m.stop, 1);
+		close(m.uffd); /* as the guardian reads, in the broker's place */
+		m.uffd = -1;
+		pthread_join(thread, NULL);
+		mapping_deinit(&m);
+	}
 }
 END_TEST
 
@@ -604,6 +712,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, told_region_is_found_until_it_is_voided);
 	tcase_add_test(t, slots_become_ready_as_they_are_used);
+	tcase_add_test(t, hundred_thousand_regions_fit_in_32_mib);
 	tcase_add_test(t, end_of_a_client_frees_all_and_closes_its_table);
 	tcase_add_test(t, death_is_seen_though_a_child_keeps_the_socket);
 	tcase_add_test(t, area_of_an_earlier_broker_is_taken_with_its_old_ring);
@@ -619,6 +728,7 @@ static Suite *suite(void)
 	tcase_add_test(t, one_unmap_of_many_regions_voids_all);
 	tcase_add_test(t, voids_that_cannot_be_told_become_a_rescan);
 	tcase_add_test(t, write_protected_page_does_not_hang_its_writer);
+	tcase_add_test(t, end_does_not_wait_for_events_in_flight);
 	tcase_add_test(t,
 		userfaultfd_that_was_made_to_block_ends_the_space_not_the_broker);
 	suite_add_tcase(s, t);

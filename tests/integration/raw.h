@@ -129,5 +129,7 @@ void raw_pause(uint64_t end_ns, const char *what, const char *file, int line);
 int raw_uffd(void);
 /* Watches [start, start + bytes) with it. */
 void raw_watch(int uffd, void *start, uint64_t bytes);
+/* The same; whether it worked is nobody's concern. */
+void raw_try_watch(int uffd, void *start, uint64_t bytes);
 
 #endif

@@ -62,8 +62,8 @@ START_TEST(nothing_is_lost_or_moved_while_it_grows)
 {
 	uint64_t i;
 
-	history_init(&h, 1024);
-	for (i = 1; i <= 1024; i++) {
+	history_init(&h, 256);
+	for (i = 1; i <= 256; i++) {
 		add(i);
 		expect_last(i, (uint32_t)i);
 	}

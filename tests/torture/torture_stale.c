@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Random changes of memory against gets whose data goes through the device (L1).
+ *
+ *   torture_stale [seconds [threads [processes]]]
+ *   REGC_TEST_SECONDS, REGC_TEST_SEED, REGC_MODE; a broker is at REGC_SOCKET, or
+ *   one is started.  REGC_TEST_KILL=1: the broker is killed now and then.
+ *
+ * Every process has an arena of windows.  A thread takes a window, either changes
+ * it (any call that takes or replaces pages, through libc or raw, then writes a
+ * pattern that never was there before) or leases a part of it, lets io_uring
+ * write it to a file from the fixed buffer and compares with what the CPU sees.
+ * Whoever takes a window next is ordered after the change by the window's lock.
+ *
+ * Besides, three threads play the races that locks cannot order, see below.
+ *
+ * Prints counts and fails on any mismatch, on a hang (alarm), or if something is
+ * still pinned when everything is unmapped.
+ */
+#include <errno.h>
+#include <liburing.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "libregc/regc.h"
+#include "shm/atomic.h"
+#include "shm/segment.h"
+
+#define PAGE ((size_t)4096)
+#define WINDOWS 48
+#define WINDOW_PAGES 8
+#define WINDOW_BYTES (WINDOW_PAGES * PAGE)
+#define MAX_THREADS 10
+#define HANG_SECONDS 60
+/* Far below where the kernel places mappings: nobody else takes a free hole. */
+#define LOW ((char *)UINT64_C(0x100000000000))
+
+struct window {
+	uint32_t lock;
+	char *mem;   /* WINDOW_BYTES, or a block of malloc */
+	bool heap;   /* mem is of malloc */
+};
+
+struct totals {
+	uint64_t changes, gets, hits, uncached, wrong, errors, races;
+};
+
+static struct window windows[WINDOWS];
+static struct totals *totals; /* shared by the processes */
+static uint32_t stop;
+static uint32_t pattern;
+static unsigned int seed;
+static bool strict;
+static struct regc_library *lib;
+
+struct mover {
+	struct regc_domain *dom;
+	int fd;
+	char *seen;
+};
+
+static uint64_t next_random(uint64_t *x)
+{
+	*x ^= *x << 13;
+	*x ^= *x >> 7;
+	*x ^= *x << 17;
+	return *x;
+}
+
+static void die(const char *what)
+{
+	fprintf(stderr, "torture_stale: seed %u: %s: %s\n", seed, what,
+		strerror(errno));
+	abort();
+}
+
+static void fill(char *mem, size_t bytes)
+{
+	uint32_t value = rtab_fetch_add(&pattern, 1) * 2654435761u;
+	size_t i;
+
+	for (i = 0; i < bytes; i += 64)
+		*(uint32_t *)(mem + i) = value + (uint32_t)i;
+}
+
+/* ---- moving ------------------------------------------------------------- */
+
+static int mover_open(struct mover *m)
+{
+	m->fd = memfd_create("torture", MFD_CLOEXEC);
+	m->seen = mmap(NULL, WINDOW_BYTES, PROT_READ, MAP_SHARED, m->fd, 0);
+	if (m->fd < 0 || m->seen == MAP_FAILED ||
+	    ftruncate(m->fd, (off_t)WINDOW_BYTES) < 0)
+		return -errno;
+	return regc_domain_uring_new(lib, 8, 512, &m->dom);
+}
+
+static void mover_close(struct mover *m)
+{
+	munmap(m->seen, WINDOW_BYTES);
+	close(m->fd);
+	if (regc_domain_close(m->dom))
+		rtab_fetch_add(&totals->errors, 1);
+}
+
+static bool move(struct mover *m, const struct regc_lease *lease, const char *mem,
+		 size_t bytes)
+{
+	struct io_uring *ring = regc_domain_ring(m->dom);
+	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+	struct io_uring_cqe *cqe;
+	int r;
+
+	io_uring_prep_write_fixed(sqe, m->fd, mem, (unsigned int)bytes, 0,
+				  (int)lease->lkey);
+	if (io_uring_submit_and_wait(ring, 1) < 0 ||
+	    io_uring_wait_cqe(ring, &cqe))
+		return false;
+	r = cqe->res;
+	io_uring_cqe_seen(ring, cqe);
+	return r == (int)bytes;
+}
+
+/* A get that must give the pages that are there now. */
+static void get_and_compare(struct mover *m, const char *mem, size_t bytes)
+{
+	struct regc_lease lease;
+	int r = regc_get(m->dom, mem, bytes, REGC_ACCESS_LOCAL_WRITE, &lease);
+
+	/* Void now, but leased: what is under way must go on (L2). */
+	if (rtab_fetch_add(&totals->gets, 1) % 8 == 0)
+		regc_invalidate(lib, mem, bytes);
+	if (r || !move(m, &lease, mem, bytes)) {
+		rtab_fetch_add(&totals->errors, 1);
+		fprintf(stderr, "torture_stale: seed %u: get or move: %s\n", seed,
+			regc_strerror(r));
+	} else if (memcmp(m->seen, mem, bytes)) {
+		rtab_fetch_add(&totals->wrong, 1);
+	}
+	if (!r) {
+		if (lease.flags & REGC_LEASE_UNCACHED)
+			rtab_fetch_add(&totals->uncached, 1);
+		regc_put(&lease);
+	}
+}
+
+/* ---- changes ------------------------------------------------------------ */
+
+static char *map_at(char *at, size_t bytes, int flags, bool raw)
+{
+	int all = MAP_PRIVATE | MAP_ANONYMOUS | flags;
+
+	if (raw)
+		return (char *)syscall(SYS_mmap, at, bytes, PROT_READ | PROT_WRITE,
+				       all, -1, 0L);
+	return mmap(at, bytes, PROT_READ | PROT_WRITE, all, -1, 0);
+}
+
+static void unmap(char *at, size_t bytes, bool raw)
+{
+	if (raw ? syscall(SYS_munmap, at, bytes) : munmap(at, bytes))
+		die("munmap");
+}
+
+static void discard(char *at, size_t bytes, bool raw)
+{
+	if (raw ? syscall(SYS_madvise, at, bytes, MADV_DONTNEED) :
+		  madvise(at, bytes, MADV_DONTNEED))
+		die("madvise");
+}
+
+/* Moves [at, at + bytes) away and back. */
+static void move_mapping(char *at, size_t bytes, bool raw)
+{
+	char *there = map_at(NULL, bytes, 0, raw), *r;
+
+	if (raw)
+		r = (char *)syscall(SYS_mremap, at, bytes, bytes,
+				    MREMAP_MAYMOVE | MREMAP_FIXED, there);
+	else
+		r = mremap(at, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+			   there);
+	/* EFAULT: it was two mappings, and the kernel moves only one. */
+	if (r != there && errno != EFAULT)
+		die("mremap");
+	if (map_at(at, bytes, MAP_FIXED, raw) != at)
+		die("mmap");
+	unmap(there, bytes, raw);
+}
+
+static void renew_heap(struct window *w, uint64_t x)
+{
+	/* Large blocks are mappings of their own, small ones the heap. */
+	size_t bytes = (x & 1 ? 40 : WINDOW_PAGES) * PAGE;
+
+	free(w->mem);
+	w->mem = aligned_alloc(PAGE, bytes);
+	if (!w->mem)
+		die("aligned_alloc");
+	fill(w->mem, WINDOW_BYTES);
+}
+
+static void change(struct window *w, uint64_t x, bool may_raw)
+{
+	size_t first = (x >> 8) % WINDOW_PAGES;
+	size_t n = 1 + (x >> 16) % (WINDOW_PAGES - first);
+	char *at = w->mem + first * PAGE;
+	bool raw = may_raw && (x >> 24 & 1);
+
+	rtab_fetch_add(&totals->changes, 1);
+	if (w->heap) {
+		renew_heap(w, x >> 32);
+		return;
+	}
+	switch ((x >> 32) % 5) {
+	case 0:
+		unmap(at, n * PAGE, raw);
+		if (map_at(at, n * PAGE, MAP_FIXED_NOREPLACE, raw) != at)
+			die("mmap of a free range");
+		break;
+	case 1:
+		if (map_at(at, n * PAGE, MAP_FIXED, raw) != at)
+			die("mmap over a range");
+		break;
+	case 2:
+		discard(at, n * PAGE, raw);
+		break;
+	case 3:
+		move_mapping(at, n * PAGE, raw);
+		break;
+	default:
+		unmap(w->mem, WINDOW_BYTES, raw);
+		if (map_at(w->mem, WINDOW_BYTES, MAP_FIXED_NOREPLACE, raw) !=
+		    w->mem)
+			die("mmap of a free window");
+		fill(w->mem, WINDOW_BYTES);
+		return;
+	}
+	fill(at, n * PAGE);
+}
+
+/* ---- threads ------------------------------------------------------------ */
+
+static struct window *take_window(uint64_t x)
+{
+	struct window *w = &windows[x % WINDOWS];
+	uint32_t zero = 0;
+
+	return rtab_cas(&w->lock, &zero, 1) ? w : NULL;
+}
+
+static void one_fork(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct regc_lease lease;
+		struct regc_domain *dom;
+		char *mem = map_at(NULL, PAGE, 0, false);
+
+		alarm(HANG_SECONDS);
+		if (regc_domain_null(lib, &dom) ||
+		    regc_get(dom, mem, PAGE, 0, &lease))
+			_exit(1);
+		regc_put(&lease);
+		_exit(0);
+	}
+	if (pid > 0) {
+		int status;
+
+		if (waitpid(pid, &status, 0) != pid || status)
+			rtab_fetch_add(&totals->errors, 1);
+	}
+}
+
+static void *work(void *arg)
+{
+	uint64_t x = seed * UINT64_C(2654435761) + (uintptr_t)arg + 1, n = 0;
+	struct mover m;
+
+	if (mover_open(&m))
+		die("domain");
+	while (!rtab_load_relaxed(&stop)) {
+		struct window *w = take_window(next_random(&x) >> 20);
+		size_t off, len;
+
+		if (!w)
+			continue;
+		if (next_random(&x) % 3 == 0) {
+			change(w, next_random(&x), true);
+		} else {
+			off = next_random(&x) % (WINDOW_BYTES - 64);
+			len = 1 + next_random(&x) % (WINDOW_BYTES - off);
+			get_and_compare(&m, w->mem + off, len);
+		}
+		rtab_store_release(&w->lock, 0);
+		if ((uintptr_t)arg % 100 == 0 && ++n % 5000 == 0)
+			one_fork();
+	}
+	mover_close(&m);
+	return NULL;
+}
+
+/* ---- races that no lock orders ------------------------------------------- */
+
+/*
+ * A unmaps while B maps the same address the moment it is free, before A's event
+ * is read.  One of the two goes through libc, in turn; in strict mode neither.
+ */
+static struct {
+	char *mem;
+	uint32_t turn; /* 1: A may unmap raw, 2: through libc, 0: B has it */
+} race;
+
+static void *race_unmap(void *arg)
+{
+	uint32_t turn;
+
+	(void)arg;
+	while (!rtab_load_relaxed(&stop)) {
+		turn = rtab_load_acquire(&race.turn);
+		if (turn == 0)
+			continue;
+		rtab_store_relaxed(&race.turn, 0);
+		unmap(race.mem, WINDOW_BYTES, turn == 1);
+	}
+	return NULL;
+}
+
+static void *race_map(void *arg)
+{
+	struct mover m;
+	uint32_t turn = 1;
+
+	(void)arg;
+	if (mover_open(&m))
+		die("domain");
+	race.mem = map_at(LOW - 16 * WINDOW_BYTES, WINDOW_BYTES, MAP_FIXED, true);
+	while (!rtab_load_relaxed(&stop)) {
+		fill(race.mem, WINDOW_BYTES);
+		get_and_compare(&m, race.mem, WINDOW_BYTES);
+		turn = strict ? 1 : 3 - turn;
+		rtab_store_release(&race.turn, turn);
+		while (map_at(race.mem, WINDOW_BYTES, MAP_FIXED_NOREPLACE,
+			      strict || turn == 2) != race.mem)
+			if (rtab_load_relaxed(&stop))
+				goto out;
+		*(uint32_t *)race.mem = rtab_fetch_add(&pattern, 1);
+		get_and_compare(&m, race.mem, WINDOW_BYTES);
+		rtab_fetch_add(&totals->races, 1);
+	}
+out:
+	mover_close(&m);
+	return NULL;
+}
+
+/*
+ * One thread changes raw, many regions at once, and gets the last of them as soon
+ * as the call returns: the event was read, but is everything void already?
+ */
+static void *race_return(void *arg)
+{
+	char *mem = LOW - 64 * WINDOW_BYTES;
+	size_t bytes = WINDOW_BYTES, i;
+	struct mover m;
+	uint64_t n;
+
+	(void)arg;
+	if (mover_open(&m))
+		die("domain");
+	map_at(mem, bytes, MAP_FIXED, true);
+	for (n = 0; !rtab_load_relaxed(&stop); n++) {
+		fill(mem, bytes);
+		for (i = 0; i < bytes; i += PAGE)
+			get_and_compare(&m, mem + i, PAGE);
+		if (n % 2) {
+			unmap(mem, bytes, true);
+			map_at(mem, bytes, MAP_FIXED, true);
+		} else {
+			discard(mem, bytes, true);
+		}
+		get_and_compare(&m, mem + bytes - PAGE, PAGE);
+		rtab_fetch_add(&totals->races, 1);
+	}
+	unmap(mem, bytes, true);
+	mover_close(&m);
+	return NULL;
+}
+
+/* ---- a process ---------------------------------------------------------- */
+
+static void make_windows(void)
+{
+	char *arena = map_at(LOW, 2 * WINDOWS * WINDOW_BYTES, MAP_FIXED, false);
+	uint32_t i;
+
+	for (i = 0; i < WINDOWS; i++) {
+		windows[i].heap = i % 4 == 3;
+		windows[i].mem = arena + 2 * i * WINDOW_BYTES;
+		if (windows[i].heap) {
+			windows[i].mem = NULL;
+			renew_heap(&windows[i], i);
+		}
+		fill(windows[i].mem, WINDOW_BYTES);
+	}
+	/* Windows do not touch, so one is not part of a neighbour's region. */
+	for (i = 0; i < WINDOWS; i++)
+		unmap(arena + (2 * i + 1) * WINDOW_BYTES, WINDOW_BYTES, true);
+}
+
+static bool all_unpinned(void)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	struct regc_stats s = { .size = sizeof(s) };
+	uint32_t i;
+
+	for (i = 0; i < WINDOWS; i++)
+		regc_invalidate(lib, windows[i].mem, WINDOW_BYTES);
+	unmap(race.mem, WINDOW_BYTES, false);
+	for (i = 0; i < 5000; i++) {
+		regc_stats(lib, &s);
+		if (s.pinned_bytes == 0)
+			return true;
+		nanosleep(&pause, NULL);
+	}
+	fprintf(stderr, "torture_stale: %llu bytes are still pinned\n",
+		(unsigned long long)s.pinned_bytes);
+	return false;
+}
+
+static int run_process(unsigned int seconds, uint32_t threads, uint32_t me)
+{
+	struct regc_status st = { .size = sizeof(st) };
+	struct regc_stats s = { .size = sizeof(s) };
+	pthread_t t[MAX_THREADS + 3];
+	uint32_t i;
+
+	alarm(seconds + HANG_SECONDS);
+	if (regc_open("torture", NULL, &lib))
+		return 1;
+	regc_status(lib, &st);
+	if (!st.connected || st.mode == REGC_MODE_OFF) {
+		fprintf(stderr, "torture_stale: not caching: %s\n", st.why);
+		return 1;
+	}
+	strict = st.mode == REGC_MODE_STRICT;
+	make_windows();
+	for (i = 0; i < threads; i++)
+		pthread_create(&t[i], NULL, work,
+			       (void *)(uintptr_t)(me * 100 + i));
+	pthread_create(&t[threads], NULL, race_unmap, NULL);
+	pthread_create(&t[threads + 1], NULL, race_map, NULL);
+	pthread_create(&t[threads + 2], NULL, race_return, NULL);
+	while (seconds)
+		seconds = sleep(seconds);
+	rtab_store_release(&stop, 1);
+	for (i = 0; i < threads + 3; i++)
+		pthread_join(t[i], NULL);
+	regc_stats(lib, &s);
+	rtab_fetch_add(&totals->hits, s.hits);
+	return all_unpinned() ? 0 : 1;
+}
+
+/* ---- main --------------------------------------------------------------- */
+
+static pid_t broker_pid;
+static char broker_socket[128];
+
+static void start_broker(void)
+{
+	const char *build = getenv("REGC_BUILDDIR");
+	char path[4096];
+	int i;
+
+	snprintf(path, sizeof(path), "%s/regcached/regcached",
+		 build ? build : "../..");
+	broker_pid = fork();
+	if (broker_pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl(path, path, "--socket", broker_socket, "--log-level",
+		      "error", (char *)NULL);
+		_exit(127);
+	}
+	for (i = 0; i < 5000 && access(broker_socket, F_OK); i++) {
+		const struct timespec pause = { .tv_nsec = 1000000 };
+
+		nanosleep(&pause, NULL);
+	}
+}
+
+static int report(void)
+{
+	printf("torture_stale: %llu changes, %llu gets (%llu hits, %llu uncached), "
+	       "%llu races\n",
+	       (unsigned long long)totals->changes,
+	       (unsigned long long)totals->gets,
+	       (unsigned long long)totals->hits,
+	       (unsigned long long)totals->uncached,
+	       (unsigned long long)totals->races);
+	printf("torture_stale: %llu wrong, %llu errors\n",
+	       (unsigned long long)totals->wrong,
+	       (unsigned long long)totals->errors);
+	return totals->wrong || totals->errors || !totals->hits;
+}
+
+int main(int argc, char **argv)
+{
+	const char *text = getenv("REGC_TEST_SECONDS");
+	unsigned int seconds = text ? (unsigned int)atoi(text) : 2;
+	uint32_t threads = 3, processes = 2, i;
+	int status, bad = 0;
+
+	if (argc > 1)
+		seconds = (unsigned int)atoi(argv[1]);
+	if (argc > 2)
+		threads = (uint32_t)atoi(argv[2]);
+	if (argc > 3)
+		processes = (uint32_t)atoi(argv[3]);
+	if (seconds < 1 || threads < 1 || threads > MAX_THREADS || processes < 1) {
+		fprintf(stderr, "usage: torture_stale [seconds [1..%d threads "
+				"[processes]]]\n", MAX_THREADS);
+		return 2;
+	}
+	text = getenv("REGC_TEST_SEED");
+	seed = text ? (unsigned int)strtoul(text, NULL, 0) :
+		      (unsigned int)(rtab_now_ns() / 1000);
+	printf("torture_stale: seed %u, %u threads, %u processes, %u s\n", seed,
+	       threads, processes, seconds);
+	fflush(stdout);
+	totals = mmap(NULL, sizeof(*totals), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!getenv("REGC_SOCKET")) {
+		snprintf(broker_socket, sizeof(broker_socket),
+			 "/tmp/regc-torture-%d.sock", (int)getpid());
+		setenv("REGC_SOCKET", broker_socket, 1);
+		start_broker();
+	}
+	for (i = 0; i < processes; i++)
+		if (fork() == 0)
+			exit(run_process(seconds, threads, i));
+	for (i = 0; i < processes;) {
+		pid_t pid = wait(&status);
+
+		if (pid < 0)
+			break;
+		if (pid == broker_pid) {
+			fprintf(stderr, "torture_stale: the broker died\n");
+			bad = 1;
+			continue;
+		}
+		i++;
+		if (status) {
+			fprintf(stderr, "torture_stale: a process ended with %x\n",
+				(unsigned int)status);
+			bad = 1;
+		}
+	}
+	if (broker_pid > 0) {
+		kill(broker_pid, SIGTERM);
+		waitpid(broker_pid, NULL, 0);
+	}
+	return report() || bad;
+}
