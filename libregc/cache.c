@@ -34,22 +34,24 @@ static inline bool reg_covers(const struct rtab_reg *reg, uint64_t start,
 
 /* Steps 4 to 6; gen is what step 1 read.  probe_fd: -1 in fast mode. */
 static inline __attribute__((always_inline)) bool
-still_valid(int probe_fd, const struct rtab_reg *reg, uint32_t slot, uint64_t gen)
+still_valid(int probe_fd, const struct rt_window *window,
+	    const struct rtab_area *area, const struct rtab_reg *reg, uint32_t slot,
+	    uint64_t gen)
 {
 	if (probe_fd >= 0 && monitor_uffd_busy(probe_fd) &&
 	    !RT_BROKEN(RT_SAFE_PROBE))
 		return false;
-	if (rtab_load_acquire(rt_hot.life) !=
+	if (rtab_load_acquire(&window->life.word) !=
 	    rtab_load_relaxed(&rt_hot.life_word))
 		return false;
-	if ((rtab_load_acquire(&rt_hot.table->changing) | /* C1 */
-	     rtab_load_acquire(&rt_hot.area->changing)) && /* C2 */
+	if ((rtab_load_acquire(&window->table.changing) | /* C1 */
+	     rtab_load_acquire(&area->changing)) &&	  /* C2 */
 	    !RT_BROKEN(RT_SAFE_MARK))
 		return false;
 	if (RT_BROKEN(RT_SAFE_GENERATION))
 		return true;
 	return rtab_load_acquire(&reg->live_gen) == gen &&
-	       rtab_load_acquire(&rt_hot.gens[slot]) == gen;
+	       rtab_load_acquire(&window->gens[slot]) == gen;
 }
 
 /*
@@ -71,10 +73,12 @@ static inline __attribute__((always_inline)) bool
 take(struct regc_domain *dom, int probe_fd, struct rt_thread *ts,
      struct rtab_reg *reg, uint32_t slot, uint64_t gen, struct regc_lease *lease)
 {
+	uint64_t keys = rtab_load_relaxed(&reg->keys);
+
 	rtab_lease_get(&ts->leases[slot],
-		       rtab_load_relaxed(&rt_hot.area->clock)); /* 2 */
-	lease->lkey = rtab_load_relaxed(&reg->lkey);
-	lease->rkey = rtab_load_relaxed(&reg->rkey);
+		       rtab_load_relaxed(&ts->area->stamp)); /* 2 */
+	lease->lkey = (uint32_t)keys;
+	lease->rkey = (uint32_t)(keys >> 32);
 	lease->handle = rtab_load_relaxed(&reg->handle);
 	lease->flags = 0;
 	lease->slot = slot;
@@ -82,7 +86,8 @@ take(struct regc_domain *dom, int probe_fd, struct rt_thread *ts,
 	lease->priv[0] = reg;
 	lease->priv[1] = dom;
 	rtab_light_fence(); /* 3, L2a: pairs with retire_batch() */
-	return RTAB_LIKELY(still_valid(probe_fd, reg, slot, gen));
+	return RTAB_LIKELY(still_valid(probe_fd, ts->window, ts->area, reg, slot,
+				       gen));
 }
 
 /* Not in the memo: ask the index, and remember the answer. */
@@ -97,7 +102,7 @@ get_by_index(struct regc_domain *dom, uint64_t start, uint64_t end,
 		struct rtab_reg *reg = &dom->regs[slot];
 		uint64_t gen;
 
-		if (slot >= rt_hot.capacity)
+		if (slot >= rt.area.capacity)
 			continue;
 		gen = rtab_load_acquire(&reg->live_gen); /* 1 */
 		if (!gen || !reg_covers(reg, start, end, access))
@@ -191,11 +196,12 @@ static bool slot_serves(const struct regc_domain *dom, uint32_t slot,
 	const struct rtab_reg *reg = &dom->regs[slot];
 	uint64_t gen;
 
-	if (slot >= rt_hot.capacity)
+	if (slot >= rt.area.capacity)
 		return false;
 	gen = rtab_load_acquire(&reg->live_gen);
 	return gen && reg_covers(reg, start, end, access) &&
-	       still_valid(dom->probe_fd, reg, slot, gen);
+	       still_valid(dom->probe_fd, rt.window, rt.area.area, reg, slot,
+			   gen);
 }
 
 /* The records that the broker has not taken yet; before the index. */
@@ -242,5 +248,6 @@ int regc_lease_ok(const struct regc_lease *lease)
 		return 1;
 	if (dom->attach != rt.wipe->attach)
 		return 0;
-	return still_valid(dom->probe_fd, reg, lease->slot, lease->gen);
+	return still_valid(dom->probe_fd, rt.window, rt.area.area, reg, lease->slot,
+			   lease->gen);
 }

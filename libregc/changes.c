@@ -152,17 +152,22 @@ void changes_wake_guardian(void)
 	errno = saved;
 }
 
-void changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch)
+uint32_t changes_moment(void)
+{
+	return rtab_load_acquire(&rt.watch_seq);
+}
+
+bool changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch)
 {
 	uint64_t page = RTAB_PAGE, lag;
 	uint32_t n;
 
 	if (!hooks_matter() || start >= end || RT_BROKEN(RT_SAFE_HOOK))
-		return;
+		return false;
 	start = rtab_round_down(start, page);
 	end = end > UINT64_MAX - page ? UINT64_MAX : rtab_round_up(end, page);
 	if (!watched(start, end))
-		return;
+		return false;
 	if (unwatch)
 		monitor_uffd_unwatch(start, end);
 	rtab_area_log_change(rt.area.area, start, end, cause);
@@ -171,6 +176,7 @@ void changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch)
 	      rtab_load_relaxed(&rt.change_cursor);
 	if (n || lag >= WAKE_AT_CHANGES)
 		changes_wake_guardian();
+	return true;
 }
 
 void changes_after(uint64_t start, uint64_t end, uint32_t cause)

@@ -197,8 +197,48 @@ static enum left what_is_left(const struct rt_domain *d)
 	return left;
 }
 
+/*
+ * Leases are counted by slot, for all domains together, so another library's lease
+ * of the same buffer looks like ours.  The counters tell: if every get of the
+ * library was put, none is in this domain, and its registrations may go.
+ */
+static bool all_put(struct regc_library *lib)
+{
+	struct regc_stats s = { .size = sizeof(s) };
+
+	return regc_stats(lib, &s) == 0 &&
+	       s.hits + s.misses + s.uncached == s.puts;
+}
+
+/* Undoes d's part of slots that others lease. */
+static void leave_leased(struct rt_domain *d)
+{
+	struct rtab_reg *regs = rtab_area_regs(&rt.area, d->index);
+	uint32_t slot, bit = 1u << d->index;
+	struct regc_key key;
+	bool mine;
+
+	for (slot = 0; slot < rt.n_slots; slot++) {
+		struct rt_slot *s = &rt.slots[slot];
+
+		rt_cache_lock();
+		mine = s->state == RT_VOID && s->parked && (s->domains & bit);
+		if (mine) {
+			key.lkey = (uint32_t)regs[slot].keys;
+			key.rkey = (uint32_t)(regs[slot].keys >> 32);
+			key.handle = regs[slot].handle;
+			/* From here on whoever retires the slot leaves it out. */
+			rtab_store_relaxed(&s->domains,
+					   (uint16_t)(s->domains & ~bit));
+		}
+		rt_cache_unlock();
+		if (mine)
+			domain_dereg(d, &key);
+	}
+}
+
 /* Voids and undoes every registration in d; false: a lease is out. */
-static bool empty_domain(struct rt_domain *d)
+static bool empty_domain(struct rt_domain *d, struct regc_library *lib)
 {
 	uint64_t limit = rtab_now_ns() + RT_CLOSE_MS * UINT64_C(1000000);
 	uint32_t slot, bit = 1u << d->index;
@@ -215,6 +255,8 @@ static bool empty_domain(struct rt_domain *d)
 				slot_void(slot, RTAB_CAUSE_DOMAIN_CLOSED);
 		rt_cache_unlock();
 		retire_pending();
+		if (all_put(lib))
+			leave_leased(d);
 		rt_cache_lock();
 		left = what_is_left(d);
 		rt_cache_unlock();
@@ -242,7 +284,7 @@ int regc_domain_close(struct regc_domain *dom)
 	last = d->n_handles == 1;
 	d->closing = last;
 	rt_cache_unlock();
-	if (last && !empty_domain(d))
+	if (last && !empty_domain(d, dom->owner))
 		return -EBUSY;
 	if (last && d->ops.release)
 		d->ops.release(d->ctx);

@@ -29,7 +29,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TABLE_WINDOW_BYTES rtab_table_bytes(RTAB_MAX_CAPACITY)
+#define WINDOW_BYTES (RTAB_PAGE + rtab_table_bytes(RTAB_MAX_CAPACITY))
 
 /* ---- sending ------------------------------------------------------------ */
 
@@ -47,7 +47,7 @@ int link_send(const Regc__Frame *frame, const int *fds, int n_fds)
 bool link_broker_alive(void)
 {
 	return rtab_load_acquire(&rt.connected) &&
-	       rtab_load_acquire(&rt.life->word) ==
+	       rtab_load_acquire(&rt.window->life.word) ==
 		       rtab_load_relaxed(&rt.life_word);
 }
 
@@ -60,7 +60,7 @@ void link_doorbell(void)
 		return;
 	/* B1: pairs with the broker's store of asleep and its look at the ring */
 	rtab_fence_full();
-	if (rtab_load_relaxed(&rt.life->asleep) &&
+	if (rtab_load_relaxed(&rt.window->life.asleep) &&
 	    write(rt.doorbell, &one, sizeof(one)) < 0) {
 		/* EAGAIN: rung often enough already. */
 	}
@@ -268,14 +268,12 @@ static int windows_init(void)
 {
 	int r = 0;
 
-	rt.life = rtab_raw_mmap(NULL, RTAB_PAGE, PROT_NONE,
-				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &r);
-	if (!rt.life)
-		return r;
-	rt.table_window = rtab_raw_mmap(NULL, TABLE_WINDOW_BYTES, PROT_NONE,
-					MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-					-1, 0, &r);
-	if (!rt.table_window)
+	if (!rt.window)
+		rt.window = rtab_raw_mmap(NULL, WINDOW_BYTES, PROT_READ,
+					  MAP_PRIVATE | MAP_ANONYMOUS |
+						  MAP_NORESERVE,
+					  -1, 0, &r);
+	if (!rt.window)
 		return r;
 	rt.wire = rtab_raw_mmap(NULL, sizeof(*rt.wire) + REGC_WIRE_MAX_BYTES,
 				PROT_READ | PROT_WRITE,
@@ -325,8 +323,8 @@ static int map_life(int fd)
 	r = rtab_segment_check(fd, 0, sizeof(*life), NULL);
 	if (r)
 		return r;
-	life = rtab_raw_mmap(rt.life, RTAB_PAGE, PROT_READ, MAP_SHARED | MAP_FIXED,
-			     fd, 0, &r);
+	life = rtab_raw_mmap(&rt.window->life, RTAB_PAGE, PROT_READ,
+			     MAP_SHARED | MAP_FIXED, fd, 0, &r);
 	if (!life)
 		return r;
 	rtab_raw_madvise(life, RTAB_PAGE, MADV_DONTFORK);
@@ -432,7 +430,7 @@ static int welcome(int sock, int wait_ms, uint32_t *ret_mode)
 	snprintf(rt.group, sizeof(rt.group), "%s", msg->group);
 	r = -EPROTO;
 	if (fd >= 0 && life_fd >= 0 && rt.doorbell >= 0)
-		r = rtab_view_map(&table, fd, rt.table_window);
+		r = rtab_view_map(&table, fd, &rt.window->table);
 	if (!r) {
 		rt.table = table;
 		rtab_raw_madvise(table.table, table.bytes, MADV_DONTFORK);
@@ -456,17 +454,12 @@ static void go_live(int sock)
 {
 	rt_cache_lock();
 	rt.sock = sock;
-	rt.broker_pid = rt.life->broker_pid;
+	rt.broker_pid = rt.window->life.broker_pid;
 	/* Records of the last broker's time are nobody's business. */
 	rt.area.area->ring_head = rt.table.table->ring_tail;
 	while (rt.limbo_list.head != RT_NO_SLOT)
 		slots_give_back(list_pop(&rt.limbo_list));
 	rt.change_cursor = rtab_load_acquire(&rt.area.area->change_seq);
-	rt_hot.life = &rt.life->word;
-	rt_hot.table = rt.table.table;
-	rt_hot.gens = rt.table.gens;
-	rt_hot.area = rt.area.area;
-	rt_hot.capacity = rt.area.capacity;
 	library_show_all();
 	rtab_store_release(&rt.connected, true);
 	rt_cache_unlock();
@@ -483,7 +476,7 @@ static int join(int sock, int wait_ms)
 		r = welcome(sock, wait_ms, &wanted);
 	if (r)
 		return r;
-	rt.life_word = rtab_load_acquire(&rt.life->word);
+	rt.life_word = rtab_load_acquire(&rt.window->life.word);
 	choose_mode(wanted);
 	r = attach(sock, wait_ms);
 	if (r)

@@ -87,12 +87,12 @@ static uint64_t *lease_word(const struct rt_thread *ts, uint32_t slot)
 
 static void lease_take(const struct rt_thread *ts, uint32_t slot)
 {
-	uint64_t clock = rtab_load_relaxed(&rt.area.area->clock);
+	uint64_t stamp = rtab_load_relaxed(&rt.area.area->stamp);
 
 	if (ts)
-		rtab_lease_get(lease_word(ts, slot), clock);
+		rtab_lease_get(lease_word(ts, slot), stamp);
 	else
-		rtab_lease_get_shared(lease_word(ts, slot), clock);
+		rtab_lease_get_shared(lease_word(ts, slot), stamp);
 }
 
 static void lease_drop(const struct rt_thread *ts, uint32_t slot)
@@ -109,8 +109,8 @@ static void lease_fill(const struct miss *m, uint32_t slot)
 	struct regc_lease *lease = m->lease;
 
 	memset(lease, 0, sizeof(*lease));
-	lease->lkey = reg->lkey;
-	lease->rkey = reg->rkey;
+	lease->lkey = (uint32_t)reg->keys;
+	lease->rkey = (uint32_t)(reg->keys >> 32);
 	lease->handle = reg->handle;
 	lease->slot = slot;
 	lease->gen = rtab_load_relaxed(&reg->live_gen);
@@ -119,13 +119,13 @@ static void lease_fill(const struct miss *m, uint32_t slot)
 }
 
 /* Stamps grow by at least one a miss, so that misses have an order. */
-static void advance_clock(void)
+static void advance_stamp(void)
 {
 	struct rtab_area *area = rt.area.area;
-	uint64_t now = rtab_now_ns() >> RTAB_STAMP_SHIFT_NS;
-	uint64_t old = area->clock;
+	uint64_t now = (rtab_now_ns() >> RTAB_STAMP_SHIFT_NS) * RTAB_STAMP_ONE;
 
-	rtab_store_relaxed(&area->clock, rtab_max_u64(now, old + 1));
+	rtab_store_relaxed(&area->stamp,
+			   rtab_max_u64(now, area->stamp + RTAB_STAMP_ONE));
 }
 
 /* No change of memory is under way that is not in the counts yet. */
@@ -280,7 +280,7 @@ static enum step plan(struct miss *m)
 	enum step step;
 
 	rt_cache_lock();
-	advance_clock();
+	advance_stamp();
 	changes_consume();
 	step = plan_covered(m);
 	if (step == STEP_AGAIN)
@@ -309,8 +309,7 @@ static void publish(struct miss *m, const struct regc_key *key)
 	rtab_store_relaxed(&reg->start, s->start);
 	rtab_store_relaxed(&reg->end, s->end);
 	rtab_store_relaxed(&reg->access, rt.class_access[s->cls]);
-	rtab_store_relaxed(&reg->lkey, key->lkey);
-	rtab_store_relaxed(&reg->rkey, key->rkey);
+	rtab_store_relaxed(&reg->keys, (uint64_t)key->rkey << 32 | key->lkey);
 	rtab_store_relaxed(&reg->handle, key->handle);
 	rtab_store_relaxed(&s->domains,
 			   (uint16_t)(s->domains | 1u << m->d->index));
@@ -411,8 +410,8 @@ static void find_clone(const struct miss *m, struct rt_domain **ret_from,
 		if (!(domains & 1) || rt.domains[d].ops.reg != m->d->ops.reg)
 			continue;
 		reg = &rtab_area_regs(&rt.area, d)[m->slot];
-		ret_key->lkey = reg->lkey;
-		ret_key->rkey = reg->rkey;
+		ret_key->lkey = (uint32_t)reg->keys;
+		ret_key->rkey = (uint32_t)(reg->keys >> 32);
 		ret_key->handle = reg->handle;
 		*ret_from = &rt.domains[d];
 		return;

@@ -116,6 +116,8 @@ static int hook_madvise(void *addr, size_t len, int advice)
 {
 	int (*orig)(void *, size_t, int) = patches[RTAB_HOOK_MADVISE].orig;
 	uint64_t start = (uintptr_t)addr, end = end_of(addr, len);
+	uint32_t moment;
+	bool tracked;
 	int r;
 
 	mark(RTAB_HOOK_MADVISE);
@@ -123,10 +125,12 @@ static int hook_madvise(void *addr, size_t len, int advice)
 		return orig(addr, len, advice);
 	if (advice == MADV_REMOVE) /* other mappings of the file lose them too */
 		changes_of_files();
-	changes_before(start, end, RTAB_CAUSE_HOOK_MADVISE, true);
+	moment = changes_moment();
+	tracked = changes_before(start, end, RTAB_CAUSE_HOOK_MADVISE, true);
 	r = orig(addr, len, advice);
 	/* The mapping stays, so somebody may have registered in between. */
-	changes_before(start, end, RTAB_CAUSE_HOOK_MADVISE, false);
+	if (tracked || changes_moment() != moment)
+		changes_before(start, end, RTAB_CAUSE_HOOK_MADVISE, false);
 	if (advice == MADV_REMOVE)
 		changes_of_files();
 	return r;

@@ -229,8 +229,8 @@ REGC_API int regc_domain_custom(struct regc_library *lib,
 
 /*
  * Closes a domain; NULL is allowed.  The last handle of a domain voids and
- * undoes its registrations.  -EBUSY: a lease is still out; the domain stays
- * open, new gets in it are refused with -ESHUTDOWN, and closing it again after
+ * undoes its registrations.  -EBUSY: a lease of it is still out, or (seen only
+ * if this library has leases in other domains) may be; the domain stays open, new gets in it are refused with -ESHUTDOWN, and closing it again after
  * the last put succeeds.
  */
 REGC_API int regc_domain_close(struct regc_domain *dom);

@@ -45,7 +45,9 @@ void slot_void(uint32_t slot, uint32_t cause)
 static struct regc_key reg_key(const struct rtab_reg *reg)
 {
 	return (struct regc_key){
-		.lkey = reg->lkey, .rkey = reg->rkey, .handle = reg->handle,
+		.lkey = (uint32_t)reg->keys,
+		.rkey = (uint32_t)(reg->keys >> 32),
+		.handle = reg->handle,
 	};
 }
 

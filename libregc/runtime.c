@@ -14,8 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const uint32_t no_life;
-struct rt_hot rt_hot = { .life = &no_life, .life_word = RT_NO_BROKER };
+struct rt_hot rt_hot = { .life_word = RT_NO_BROKER };
 struct runtime rt = {
 	.sock = -1, .doorbell = -1, .area_fd = -1,
 	.uffd = -1, .maps_fd = -1, .wake_fd = -1,
@@ -114,7 +113,7 @@ struct rtab_counters *rt_shared_counters(const struct regc_library *lib)
 static void memo_free(struct rt_thread *ts)
 {
 	if (ts->memo)
-		rtab_raw_munmap(ts->memo, ts->memo_bytes);
+		rtab_raw_munmap(ts->memo, UINT64_C(4) << ts->memo_bits);
 	ts->memo = NULL;
 }
 
@@ -165,7 +164,9 @@ bool rt_thread_attach(void)
 		return false;
 	ts = &rt.threads[i];
 	memset(ts, 0, sizeof(*ts));
-	ts->index = i;
+	ts->index = (uint16_t)i;
+	ts->window = rt.window;
+	ts->area = rt.area.area;
 	ts->leases = rtab_area_leases(&rt.area, i);
 	ts->counters = rt.area.area->threads[i].counters;
 	rt_memo_fit(ts);
@@ -179,19 +180,35 @@ bool rt_thread_attach(void)
 	return true;
 }
 
+/* log2 of the mean size of a region, at least a page. */
+static uint8_t region_shift(void)
+{
+	uint64_t n = rtab_load_relaxed(&rt.n_live);
+	uint64_t mean = rtab_load_relaxed(&rt.used_bytes) / (n ? n : 1);
+	uint8_t shift = 12;
+
+	while (shift < 40 && mean >> (shift + 1))
+		shift++;
+	return shift;
+}
+
 void rt_memo_fit(struct rt_thread *ts)
 {
-	uint32_t bits = RT_MEMO_MIN_BITS;
+	uint8_t bits = RT_MEMO_MIN_BITS, shift = region_shift();
 	uint64_t bytes;
 	uint32_t *memo;
 
 	while (bits < RT_MEMO_MAX_BITS &&
 	       (UINT32_C(1) << bits) < 2 * rtab_load_relaxed(&rt.n_live))
 		bits++;
-	/* Grow by four, so that filling a cache maps few memos. */
-	if (ts->memo && ts->memo_bits >= bits)
+	if (ts->memo && ts->memo_bits >= bits &&
+	    shift + 1 >= ts->memo_shift && shift <= ts->memo_shift + 1)
 		return;
-	bits += bits < RT_MEMO_MAX_BITS;
+	/* Grow by four, so that filling a cache maps few memos. */
+	if (ts->memo && bits > ts->memo_bits)
+		bits += bits < RT_MEMO_MAX_BITS;
+	if (ts->memo && bits < ts->memo_bits)
+		bits = ts->memo_bits;
 	bytes = UINT64_C(4) << bits;
 	memo = rtab_raw_mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, NULL);
@@ -201,7 +218,8 @@ void rt_memo_fit(struct rt_thread *ts)
 	memo_free(ts);
 	ts->memo = memo;
 	ts->memo_bits = bits;
-	ts->memo_bytes = bytes;
+	ts->memo_shift = shift;
+	ts->memo_mask = (UINT32_C(1) << bits) - 1;
 }
 
 /* ---- first use and fork ------------------------------------------------- */
@@ -268,7 +286,6 @@ static void start_over_in_child(void)
 	uint32_t i;
 
 	rt_hot.life_word = RT_NO_BROKER;
-	rt_hot.life = &no_life;
 	close_fd(&rt.uffd);
 	close_fd(&rt.sock);
 	close_fd(&rt.doorbell);

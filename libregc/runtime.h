@@ -96,15 +96,27 @@ extern RT_HIDDEN uint32_t rt_broken;
 
 /* ---- what the hit path reads -------------------------------------------- */
 
+/*
+ * The broker's life page and the table, at addresses that never change: a new
+ * broker's are mapped over the old ones.
+ */
+struct rt_window {
+	union {
+		struct rtab_life life;
+		uint8_t page[RTAB_PAGE];
+	};
+	struct rtab_table table;
+	uint64_t gens[]; /* rtab_off_gens() */
+};
+
 /* Written at attach and detach only; its own cache line. */
 struct rt_hot {
-	const uint32_t *life;		/* the broker's life word */
-	const struct rtab_table *table;
-	struct rtab_area *area;
-	const uint64_t *gens;
-	uint32_t life_word; /* what *life reads while tracking works, or ~0 */
-	uint32_t capacity;
+	uint32_t life_word; /* what life.word is while tracking works, or ~0 */
 } __attribute__((aligned(RTAB_CACHE_LINE)));
+
+_Static_assert(offsetof(struct rt_window, gens) ==
+		       RTAB_PAGE + sizeof(struct rtab_table),
+	       "the window is the life page and then the table");
 
 extern RT_HIDDEN struct rt_hot rt_hot;
 
@@ -113,10 +125,13 @@ struct rt_thread {
 	uint64_t attach; /* 0: not attached, or a child of fork */
 	uint64_t *leases;
 	struct rtab_counters *counters;
-	uint32_t *memo; /* slot + 1 by hash of the page, 0: empty */
-	uint32_t memo_bits;
-	uint32_t index; /* of the thread slot */
-	uint64_t memo_bytes;
+	uint32_t *memo; /* slot + 1 by rt_memo_hash(), 0: empty */
+	const struct rt_window *window;
+	const struct rtab_area *area;
+	uint32_t memo_mask;
+	uint8_t memo_bits;
+	uint8_t memo_shift;
+	uint16_t index; /* of the thread slot */
 } __attribute__((aligned(RTAB_CACHE_LINE)));
 
 extern RT_HIDDEN __thread struct rt_thread *rt_thread
@@ -124,16 +139,16 @@ extern RT_HIDDEN __thread struct rt_thread *rt_thread
 
 /*
  * Which entry of the memo an address belongs to.  Buffers lie at equal strides
- * more often than at random, and folding keeps equal strides apart where a
- * multiplication would not.
+ * more often than at random; in units of about the size of a region
+ * (rt_memo_fit()) neighbours get neighbouring entries, where a multiplication
+ * would throw some of them together.
  */
 static inline uint32_t rt_memo_hash(const struct rt_thread *ts, uint64_t addr)
 {
-	uint64_t page = addr >> 12;
+	uint64_t unit = addr >> ts->memo_shift;
 
-	page ^= page >> ts->memo_bits;
-	page ^= page >> (ts->memo_bits / 2 + 1);
-	return (uint32_t)page & ((UINT32_C(1) << ts->memo_bits) - 1);
+	unit ^= unit >> ts->memo_bits;
+	return (uint32_t)unit & ts->memo_mask;
 }
 
 /* A domain as one library sees it; the fields are what a hit reads. */
@@ -225,8 +240,7 @@ struct runtime {
 	bool attached;	 /* an area and, at some time, a broker */
 	bool connected;	 /* to a broker that lives, as far as known */
 	int sock, doorbell, area_fd;
-	struct rtab_life *life; /* window, one page */
-	void *table_window;
+	struct rt_window *window; /* NULL before the first broker */
 	uint32_t life_word; /* of the broker joined last */
 	uint64_t last_join_ns;
 	uint32_t broker_pid, space;
@@ -354,8 +368,13 @@ bool slot_is_live(uint32_t slot);
 
 /* ---- changes.c ---------------------------------------------------------- */
 
-/* Called by a hook before a change; async-signal-safe, lock-free (L8). */
-void changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch);
+/*
+ * Called by a hook before a change; async-signal-safe, lock-free (L8).  False: the
+ * range is not watched, and while changes_moment() stays the same no region can
+ * have come to be there.
+ */
+uint32_t changes_moment(void);
+bool changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch);
 /* Called by a hook after a mapping was handed out. */
 void changes_after(uint64_t start, uint64_t end, uint32_t cause);
 /* Called by a hook before pages of any file go away. */

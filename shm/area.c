@@ -41,12 +41,12 @@ void rtab_area_unmap(struct rtab_area_view *view)
 	memset(view, 0, sizeof(*view));
 }
 
-void rtab_lease_get_shared(uint64_t *word, uint64_t clock)
+void rtab_lease_get_shared(uint64_t *word, uint64_t stamp)
 {
 	uint64_t old = rtab_load_relaxed(word), new;
 
 	do {
-		new = clock << RTAB_COUNT_BITS | ((old + 1) & RTAB_COUNT_MASK);
+		new = stamp | ((old + 1) & RTAB_COUNT_MASK);
 	} while (!rtab_cas(word, &old, new));
 }
 

@@ -51,26 +51,28 @@ static inline struct rtab_reg *rtab_area_regs(const struct rtab_area_view *view,
 
 /* ---- lease words -------------------------------------------------------- */
 
-/* One get by the thread that owns the word. */
-static inline void rtab_lease_get(uint64_t *word, uint64_t clock)
+/*
+ * One get by the thread that owns the word; stamp as in the area.
+ * relaxed: the heavy fence of whoever retires the slot orders it
+ */
+static inline void rtab_lease_get(uint64_t *word, uint64_t stamp)
 {
-	uint64_t count = rtab_load_relaxed(word) + 1;
+	uint64_t count = (rtab_load_relaxed(word) + 1) & RTAB_COUNT_MASK;
 
-	/* relaxed: the heavy fence of whoever retires the slot orders it */
-	rtab_store_relaxed(word, clock << RTAB_COUNT_BITS |
-					 (count & RTAB_COUNT_MASK));
+	rtab_store_relaxed(word, stamp | count);
 }
 
 static inline void rtab_lease_put(uint64_t *word)
 {
 	uint64_t old = rtab_load_relaxed(word);
 
-	rtab_store_relaxed(word, (old & ~RTAB_COUNT_MASK) |
-					 ((old - 1) & RTAB_COUNT_MASK));
+	if ((old & RTAB_COUNT_MASK) == 0) /* another thread's get: wrap */
+		old += RTAB_COUNT_MASK + 1;
+	rtab_store_relaxed(word, old - 1);
 }
 
 /* The same for thread slot 0, which several threads share. */
-void rtab_lease_get_shared(uint64_t *word, uint64_t clock);
+void rtab_lease_get_shared(uint64_t *word, uint64_t stamp);
 void rtab_lease_put_shared(uint64_t *word);
 
 /*

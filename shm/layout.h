@@ -191,22 +191,21 @@ struct rtab_table {
  *   | stamp, 4.096 us | count mod 2^24 |
  * count is gets minus puts made by this thread; a put may come from another
  * thread, so only the sum over all threads, mod 2^24, means anything: 0 is "no
- * lease".  stamp is the area's clock when this thread last got the slot.
+ * lease".  stamp is the area's when this thread last got the slot.
  */
 #define RTAB_COUNT_BITS 24
 #define RTAB_COUNT_MASK ((UINT64_C(1) << RTAB_COUNT_BITS) - 1)
-#define RTAB_STAMP_SHIFT_NS 12 /* clock unit: 2^12 ns */
+#define RTAB_STAMP_ONE (UINT64_C(1) << RTAB_COUNT_BITS)
+#define RTAB_STAMP_SHIFT_NS 12 /* unit of a stamp: 2^12 ns of CLOCK_MONOTONIC */
 
 struct rtab_reg {
 	uint64_t live_gen; /* client: 0 = void, else see Validity */
 	uint64_t start;    /* client: half-open [start, end) */
 	uint64_t end;
-	uint32_t access;   /* client: what the device was asked for */
-	uint32_t lkey;
-	uint32_t rkey;
-	uint32_t pad;
+	uint64_t keys;     /* client: rkey << 32 | lkey */
 	uint64_t handle;   /* client: the device's own, meaningless elsewhere */
-	uint8_t reserved[16];
+	uint32_t access;   /* client: what the device was asked for */
+	uint8_t reserved[20];
 };
 
 enum {
@@ -336,7 +335,7 @@ struct rtab_area {
 	/* 64: read by every hit */
 	uint32_t changing;   /* client: count of changes under way (label C2) */
 	uint32_t mode;       /* client: RTAB_MODE_*, for show */
-	uint64_t clock;      /* client: stamp of the last miss */
+	uint64_t stamp;      /* client: of the last miss, as in a lease word */
 	uint8_t pad1[48];
 	/* 128 */
 	uint64_t ring_head;  /* client: records ever pushed (label R1) */

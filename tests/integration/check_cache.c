@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shm/atomic.h"
 #include "tests/support/harness.h"
 
 #define PAGE 4096ul
@@ -263,12 +264,12 @@ START_TEST(freed_memory_is_unpinned_without_another_call)
 
 	regc_put(&a);
 	munmap(mem, 4 * PAGE);
-	WAIT_FOR(__atomic_load_n(&fake.live, __ATOMIC_ACQUIRE) == 0, 5);
+	WAIT_FOR(rtab_load_acquire(&fake.live) == 0, 5);
 	mem = test_map(4 * PAGE, 1);
 	a = get(mem, 4 * PAGE, W);
 	regc_put(&a);
 	raw_munmap(mem, 4 * PAGE);
-	WAIT_FOR(__atomic_load_n(&fake.live, __ATOMIC_ACQUIRE) == 0, 5);
+	WAIT_FOR(rtab_load_acquire(&fake.live) == 0, 5);
 	WAIT_FOR(stats_of(mpi).pinned_bytes == 0, 5);
 }
 END_TEST
@@ -586,7 +587,7 @@ START_TEST(client_outlives_its_broker_and_joins_the_next)
 	ck_assert_uint_eq(a.flags, REGC_LEASE_UNCACHED);
 	regc_put(&a);
 	/* What was cached goes by itself; what is leased stays (L2). */
-	WAIT_FOR(__atomic_load_n(&fake.live, __ATOMIC_ACQUIRE) == 1, 5);
+	WAIT_FOR(rtab_load_acquire(&fake.live) == 1, 5);
 	broker_restart(&broker, NULL);
 	WAIT_FOR(caches_again(mem), 10);
 	WAIT_FOR(regc_query(dom, mem, PAGE, W) == 1, 5);

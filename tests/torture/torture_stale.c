@@ -19,6 +19,7 @@
  */
 #include <errno.h>
 #include <liburing.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +29,6 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "libregc/regc.h"
@@ -41,6 +41,7 @@
 #define WINDOW_BYTES (WINDOW_PAGES * PAGE)
 #define MAX_THREADS 10
 #define HANG_SECONDS 60
+#define LIMIT_NS UINT64_C(5000000000)
 /* Far below where the kernel places mappings: nobody else takes a free hole. */
 #define LOW ((char *)UINT64_C(0x100000000000))
 
@@ -68,6 +69,12 @@ struct mover {
 	char *seen;
 };
 
+/* Between two looks at a condition. */
+static void pause_ms(int ms)
+{
+	poll(NULL, 0, ms);
+}
+
 static uint64_t next_random(uint64_t *x)
 {
 	*x ^= *x << 13;
@@ -94,22 +101,31 @@ static void fill(char *mem, size_t bytes)
 
 /* ---- moving ------------------------------------------------------------- */
 
-static int mover_open(struct mover *m)
+static struct mover movers[MAX_THREADS + 2];
+static uint32_t n_movers;
+
+static struct mover *mover_open(void)
 {
+	struct mover *m = &movers[rtab_fetch_add(&n_movers, 1)];
+
 	m->fd = memfd_create("torture", MFD_CLOEXEC);
 	m->seen = mmap(NULL, WINDOW_BYTES, PROT_READ, MAP_SHARED, m->fd, 0);
 	if (m->fd < 0 || m->seen == MAP_FAILED ||
-	    ftruncate(m->fd, (off_t)WINDOW_BYTES) < 0)
-		return -errno;
-	return regc_domain_uring_new(lib, 8, 512, &m->dom);
+	    ftruncate(m->fd, (off_t)WINDOW_BYTES) < 0 ||
+	    regc_domain_uring_new(lib, 8, 512, &m->dom))
+		die("domain");
+	return m;
 }
 
 static void mover_close(struct mover *m)
 {
 	munmap(m->seen, WINDOW_BYTES);
 	close(m->fd);
-	if (regc_domain_close(m->dom))
+	if (regc_domain_close(m->dom)) {
+		fprintf(stderr, "torture_stale: seed %u: a domain does not close\n",
+			seed);
 		rtab_fetch_add(&totals->errors, 1);
+	}
 }
 
 static bool move(struct mover *m, const struct regc_lease *lease, const char *mem,
@@ -277,18 +293,19 @@ static void one_fork(void)
 	if (pid > 0) {
 		int status;
 
-		if (waitpid(pid, &status, 0) != pid || status)
+		if (waitpid(pid, &status, 0) != pid || status) {
+			fprintf(stderr, "torture_stale: seed %u: a child ended "
+					"with %x\n", seed, (unsigned int)status);
 			rtab_fetch_add(&totals->errors, 1);
+		}
 	}
 }
 
 static void *work(void *arg)
 {
 	uint64_t x = seed * UINT64_C(2654435761) + (uintptr_t)arg + 1, n = 0;
-	struct mover m;
+	struct mover *m = mover_open();
 
-	if (mover_open(&m))
-		die("domain");
 	while (!rtab_load_relaxed(&stop)) {
 		struct window *w = take_window(next_random(&x) >> 20);
 		size_t off, len;
@@ -300,13 +317,12 @@ static void *work(void *arg)
 		} else {
 			off = next_random(&x) % (WINDOW_BYTES - 64);
 			len = 1 + next_random(&x) % (WINDOW_BYTES - off);
-			get_and_compare(&m, w->mem + off, len);
+			get_and_compare(m, w->mem + off, len);
 		}
 		rtab_store_release(&w->lock, 0);
 		if ((uintptr_t)arg % 100 == 0 && ++n % 5000 == 0)
 			one_fork();
 	}
-	mover_close(&m);
 	return NULL;
 }
 
@@ -338,28 +354,24 @@ static void *race_unmap(void *arg)
 
 static void *race_map(void *arg)
 {
-	struct mover m;
+	struct mover *m = mover_open();
 	uint32_t turn = 1;
 
 	(void)arg;
-	if (mover_open(&m))
-		die("domain");
 	race.mem = map_at(LOW - 16 * WINDOW_BYTES, WINDOW_BYTES, MAP_FIXED, true);
 	while (!rtab_load_relaxed(&stop)) {
 		fill(race.mem, WINDOW_BYTES);
-		get_and_compare(&m, race.mem, WINDOW_BYTES);
+		get_and_compare(m, race.mem, WINDOW_BYTES);
 		turn = strict ? 1 : 3 - turn;
 		rtab_store_release(&race.turn, turn);
 		while (map_at(race.mem, WINDOW_BYTES, MAP_FIXED_NOREPLACE,
 			      strict || turn == 2) != race.mem)
 			if (rtab_load_relaxed(&stop))
-				goto out;
+				return NULL;
 		*(uint32_t *)race.mem = rtab_fetch_add(&pattern, 1);
-		get_and_compare(&m, race.mem, WINDOW_BYTES);
+		get_and_compare(m, race.mem, WINDOW_BYTES);
 		rtab_fetch_add(&totals->races, 1);
 	}
-out:
-	mover_close(&m);
 	return NULL;
 }
 
@@ -371,28 +383,25 @@ static void *race_return(void *arg)
 {
 	char *mem = LOW - 64 * WINDOW_BYTES;
 	size_t bytes = WINDOW_BYTES, i;
-	struct mover m;
+	struct mover *m = mover_open();
 	uint64_t n;
 
 	(void)arg;
-	if (mover_open(&m))
-		die("domain");
 	map_at(mem, bytes, MAP_FIXED, true);
 	for (n = 0; !rtab_load_relaxed(&stop); n++) {
 		fill(mem, bytes);
 		for (i = 0; i < bytes; i += PAGE)
-			get_and_compare(&m, mem + i, PAGE);
+			get_and_compare(m, mem + i, PAGE);
 		if (n % 2) {
 			unmap(mem, bytes, true);
 			map_at(mem, bytes, MAP_FIXED, true);
 		} else {
 			discard(mem, bytes, true);
 		}
-		get_and_compare(&m, mem + bytes - PAGE, PAGE);
+		get_and_compare(m, mem + bytes - PAGE, PAGE);
 		rtab_fetch_add(&totals->races, 1);
 	}
 	unmap(mem, bytes, true);
-	mover_close(&m);
 	return NULL;
 }
 
@@ -419,18 +428,17 @@ static void make_windows(void)
 
 static bool all_unpinned(void)
 {
-	const struct timespec pause = { .tv_nsec = 1000000 };
 	struct regc_stats s = { .size = sizeof(s) };
+	uint64_t limit;
 	uint32_t i;
 
 	for (i = 0; i < WINDOWS; i++)
 		regc_invalidate(lib, windows[i].mem, WINDOW_BYTES);
 	unmap(race.mem, WINDOW_BYTES, false);
-	for (i = 0; i < 5000; i++) {
+	for (limit = rtab_now_ns() + LIMIT_NS; rtab_now_ns() < limit; pause_ms(1)) {
 		regc_stats(lib, &s);
 		if (s.pinned_bytes == 0)
 			return true;
-		nanosleep(&pause, NULL);
 	}
 	fprintf(stderr, "torture_stale: %llu bytes are still pinned\n",
 		(unsigned long long)s.pinned_bytes);
@@ -442,6 +450,7 @@ static int run_process(unsigned int seconds, uint32_t threads, uint32_t me)
 	struct regc_status st = { .size = sizeof(st) };
 	struct regc_stats s = { .size = sizeof(s) };
 	pthread_t t[MAX_THREADS + 3];
+	uint64_t end;
 	uint32_t i;
 
 	alarm(seconds + HANG_SECONDS);
@@ -460,11 +469,14 @@ static int run_process(unsigned int seconds, uint32_t threads, uint32_t me)
 	pthread_create(&t[threads], NULL, race_unmap, NULL);
 	pthread_create(&t[threads + 1], NULL, race_map, NULL);
 	pthread_create(&t[threads + 2], NULL, race_return, NULL);
-	while (seconds)
-		seconds = sleep(seconds);
+	end = rtab_now_ns() + seconds * UINT64_C(1000000000);
+	while (rtab_now_ns() < end)
+		pause_ms(10);
 	rtab_store_release(&stop, 1);
 	for (i = 0; i < threads + 3; i++)
 		pthread_join(t[i], NULL);
+	for (i = 0; i < n_movers; i++)
+		mover_close(&movers[i]);
 	regc_stats(lib, &s);
 	rtab_fetch_add(&totals->hits, s.hits);
 	return all_unpinned() ? 0 : 1;
@@ -479,7 +491,7 @@ static void start_broker(void)
 {
 	const char *build = getenv("REGC_BUILDDIR");
 	char path[4096];
-	int i;
+	uint64_t limit = rtab_now_ns() + LIMIT_NS;
 
 	snprintf(path, sizeof(path), "%s/regcached/regcached",
 		 build ? build : "../..");
@@ -490,11 +502,8 @@ static void start_broker(void)
 		      "error", (char *)NULL);
 		_exit(127);
 	}
-	for (i = 0; i < 5000 && access(broker_socket, F_OK); i++) {
-		const struct timespec pause = { .tv_nsec = 1000000 };
-
-		nanosleep(&pause, NULL);
-	}
+	while (access(broker_socket, F_OK) && rtab_now_ns() < limit)
+		pause_ms(1);
 }
 
 static int report(void)
