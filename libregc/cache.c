@@ -29,7 +29,7 @@ static inline bool reg_covers(const struct rtab_reg *reg, uint64_t start,
 {
 	return rtab_load_relaxed(&reg->start) <= start &&
 	       end <= rtab_load_relaxed(&reg->end) &&
-	       (access & ~rtab_load_relaxed(&reg->access)) == 0;
+	       rtab_access_serves(rtab_load_relaxed(&reg->access), access);
 }
 
 /* Steps 4 to 6; gen is what step 1 read.  probe_fd: -1 in fast mode. */
@@ -107,7 +107,8 @@ get_by_index(struct regc_domain *dom, uint64_t start, uint64_t end,
 		gen = rtab_load_acquire(&reg->live_gen); /* 1 */
 		if (!gen || !reg_covers(reg, start, end, access))
 			continue;
-		if (take(dom, dom->probe_fd, ts, reg, slot, gen, lease)) {
+		if (take(dom, rtab_load_relaxed(&rt_hot.probe_fd), ts, reg, slot, gen,
+			 lease)) {
 			ts->memo[rt_memo_hash(ts, start)] = slot + 1;
 			ts->counters[dom->library].hits++;
 			return 0;
@@ -156,8 +157,8 @@ static __attribute__((noinline)) int
 get_strict(struct regc_domain *dom, uint64_t start, uint64_t end, uint32_t access,
 	   struct regc_lease *lease)
 {
-	return get_by_memo(dom, dom->probe_fd, rt_thread, start, end, access,
-			   lease);
+	return get_by_memo(dom, rtab_load_relaxed(&rt_hot.probe_fd), rt_thread,
+			   start, end, access, lease);
 }
 
 int regc_get(struct regc_domain *dom, const void *addr, size_t len,
@@ -168,9 +169,9 @@ int regc_get(struct regc_domain *dom, const void *addr, size_t len,
 
 	if (RTAB_UNLIKELY(end <= start || (access & ~(unsigned int)REGC_ACCESS_ALL)))
 		return -EINVAL;
-	if (RTAB_UNLIKELY(!ts || ts->attach != dom->attach))
+	if (RTAB_UNLIKELY(!ts || ts->attach != rtab_load_acquire(&dom->attach)))
 		return miss_get(dom, start, len, access, lease);
-	if (RTAB_UNLIKELY(dom->probe_fd >= 0))
+	if (RTAB_UNLIKELY(rtab_load_relaxed(&rt_hot.probe_fd) >= 0))
 		return get_strict(dom, start, end, access, lease);
 	return get_by_memo(dom, -1, ts, start, end, access, lease);
 }
@@ -200,7 +201,7 @@ static bool slot_serves(const struct regc_domain *dom, uint32_t slot,
 		return false;
 	gen = rtab_load_acquire(&reg->live_gen);
 	return gen && reg_covers(reg, start, end, access) &&
-	       still_valid(dom->probe_fd, rt.window, rt.area.area, reg, slot,
+	       still_valid(rtab_load_relaxed(&rt_hot.probe_fd), rt.window, rt.area.area, reg, slot,
 			   gen);
 }
 
@@ -212,6 +213,8 @@ static bool pending_serves(const struct regc_domain *dom, uint64_t start,
 	uint64_t tail = rtab_load_acquire(&rt.table.table->ring_tail);
 	uint64_t head = rtab_load_acquire(&area->ring_head);
 
+	if (head - tail > RTAB_N_RING) /* the table of another broker */
+		tail = head - RTAB_N_RING;
 	for (; tail != head; tail++)
 		if (slot_serves(dom,
 				rtab_load_relaxed(
@@ -248,6 +251,6 @@ int regc_lease_ok(const struct regc_lease *lease)
 		return 1;
 	if (dom->attach != rt.wipe->attach)
 		return 0;
-	return still_valid(dom->probe_fd, rt.window, rt.area.area, reg, lease->slot,
+	return still_valid(rtab_load_relaxed(&rt_hot.probe_fd), rt.window, rt.area.area, reg, lease->slot,
 			   lease->gen);
 }

@@ -5,10 +5,11 @@
  * The watch set is a superset of what the kernel watches: it lets a hook pass
  * memory that regc has nothing to do with after one search.  It is a table of
  * its own (shm/table.h): the cache lock writes it, hooks search it without lock.
- *   W1  Every live region lies in the watch set.  A range is added before it is
- *       registered with userfaultfd.  It is removed when a hook's change is
- *       consumed, and a registration that a change overtook starts over; so no
- *       removal can hit a region that was made after the change.
+ *   W1  Every live region lies in the watch set.  A range is added when the
+ *       kernel watches it and before the device registers it.  It is removed when
+ *       a hook's change is consumed, and a registration that a change overtook
+ *       (one that was not consumed when it began) starts over; so no removal can
+ *       hit a region that was made after the change.
  *
  * A hook, before the system call (laws L1, L8: no lock, no allocation):
  *   1 take the range out of the watch, so that the call waits for nobody;
@@ -23,10 +24,13 @@
 #include "libregc/runtime.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define WAKE_AT_CHANGES (RTAB_N_AREA_CHANGES / 2)
@@ -144,9 +148,10 @@ void changes_wake_guardian(void)
 	uint64_t one = 1;
 	int saved = errno;
 
+	/* Not write(3): that is a point where a thread may be cancelled. */
 	if (rtab_load_relaxed(&rt.wipe->woken) == 0 && /* G1 */
 	    rtab_exchange(&rt.wipe->woken, 1) == 0 &&
-	    write(rt.wake_fd, &one, sizeof(one)) < 0) {
+	    syscall(SYS_write, rt.wake_fd, &one, sizeof(one)) < 0) {
 		/* Full is as good as written; nothing else can happen. */
 	}
 	errno = saved;
@@ -219,13 +224,14 @@ static int watch_set_put(uint64_t start, uint64_t end)
 	uint32_t i, slot;
 	int r;
 
-	for (i = 0; i < RT_WATCH_CAPACITY; i++) {
-		slot = rt.watch_next_slot++ % RT_WATCH_CAPACITY;
+	for (i = rt.watch_next_slot; i < RT_WATCH_CAPACITY; i++) {
+		slot = i;
 		r = rtab_writer_make_ready(&rt.watch, slot);
 		if (r)
 			return r;
 		if (rt.watch.view.records[slot].gen == rt.watch.view.gens[slot])
 			continue;
+		rt.watch_next_slot = slot + 1;
 		return rtab_writer_add(&rt.watch, slot, start, end, 0);
 	}
 	return -ENOSPC;
@@ -247,8 +253,10 @@ static void watch_set_take(uint64_t start, uint64_t end, uint64_t *low,
 			*high = rtab_max_u64(*high,
 					     rt.watch.view.records[slots[i]].end);
 			rtab_writer_void(&rt.watch, slots[i]);
+			if (slots[i] < rt.watch_next_slot)
+				rt.watch_next_slot = slots[i];
 		}
-	} while (n == 16);
+	} while (n > 0);
 }
 
 static bool watch_set_covers(uint64_t start, uint64_t end)
@@ -289,6 +297,19 @@ static void watch_set_remove(uint64_t start, uint64_t end)
 	watch_write_end(err);
 }
 
+/* Did the hook take the range out of the watch? */
+static bool cause_unwatches(uint32_t cause)
+{
+	return cause == RTAB_CAUSE_HOOK_MUNMAP || cause == RTAB_CAUSE_HOOK_MMAP ||
+	       cause == RTAB_CAUSE_HOOK_MREMAP ||
+	       cause == RTAB_CAUSE_HOOK_MADVISE ||
+	       cause == RTAB_CAUSE_HOOK_BRK || cause == RTAB_CAUSE_HOOK_SHM;
+}
+
+/*
+ * Whatever lives in a range that changed goes void, live still or not: the hook
+ * logs before it voids, and nobody comes back to this entry.
+ */
 static void consume_one(const struct rtab_area_change *change)
 {
 	uint32_t c, slot, next;
@@ -297,33 +318,35 @@ static void consume_one(const struct rtab_area_change *change)
 		slot = slots_next_overlap(c, change->start, change->end,
 					  RT_NO_SLOT);
 		for (; slot != RT_NO_SLOT; slot = next) {
+			const struct rt_slot *s = &rt.slots[slot];
+
 			next = slots_next_overlap(c, change->start, change->end,
 						  slot);
-			if (rt.slots[slot].state == RT_LIVE &&
-			    !rt.slots[slot].busy && !slot_is_live(slot))
-				slot_void(slot, change->cause);
+			if (s->state != RT_LIVE || s->busy ||
+			    (change->cause == RTAB_CAUSE_HOOK_FILE && !s->shared))
+				continue;
+			slot_void(slot, change->cause);
 		}
 	}
-	/* These took nothing out of the watch. */
-	if (change->cause != RTAB_CAUSE_NEW_MAPPING &&
-	    change->cause != RTAB_CAUSE_HOOK_FILE)
+	if (cause_unwatches(change->cause))
 		watch_set_remove(change->start, change->end);
 }
 
 void changes_consume(void)
 {
 	struct rtab_area_change change;
+	uint64_t cursor = rt.change_cursor;
 	int r;
 
 	for (;;) {
-		r = rtab_area_next_change(rt.area.area, &rt.change_cursor,
-					  &change);
+		r = rtab_area_next_change(rt.area.area, &cursor, &change);
+		rtab_store_relaxed(&rt.change_cursor, cursor);
 		if (r == 0)
 			return;
 		if (r == 1)
 			consume_one(&change);
 		else
-			retire_rescan(RTAB_CAUSE_ALL_VOID);
+			retire_rescan(RTAB_CAUSE_ALL_VOID, true);
 	}
 }
 
@@ -340,6 +363,14 @@ struct procmap_query {
 #define RT_PROCMAP_QUERY _IOWR('f', 17, struct procmap_query)
 #define RT_PROCMAP_SHARED UINT64_C(8)
 #define MAX_MAPPINGS 64 /* of one range; beyond, it counts as shared */
+
+/* " rwxp OFFSET MAJ:MIN INODE ..." */
+static bool has_inode(const char *rest)
+{
+	unsigned long inode = 0;
+
+	return sscanf(rest, " %*s %*s %*s %lu", &inode) == 1 && inode != 0;
+}
 
 /* Before 6.11: the line of /proc/self/maps; costs tens of microseconds. */
 static int read_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
@@ -362,7 +393,7 @@ static int read_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
 				continue;
 			*ret_start = start;
 			*ret_end = end;
-			*ret_shared = rest[4] == 's';
+			*ret_shared = rest[4] == 's' || has_inode(rest);
 			return addr >= start ? 0 : -ENOENT;
 		}
 		if (line == buf)
@@ -384,16 +415,28 @@ static int query_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
 						      ret_shared) : -errno;
 	*ret_start = q.vma_start;
 	*ret_end = q.vma_end;
-	*ret_shared = (q.vma_flags & RT_PROCMAP_SHARED) != 0;
+	*ret_shared = (q.vma_flags & RT_PROCMAP_SHARED) || q.inode;
 	return 0;
 }
 
 /*
  * Widens to whole mappings: watching a part splits the mapping, and a process may
- * have only 65,530 of them.  *ret_shared: a part of it is shared memory, which
- * can lose its pages through its file, without any event.  A hole ends the walk;
+ * have only 65,530 of them.  *ret_shared: a part of it is memory of a file (also
+ * a private mapping of one), which can lose its pages through the file, without
+ * any event.  A hole ends the walk;
  * the device finds it as well.
  */
+static bool has_hole(uint64_t start, uint64_t end)
+{
+	uint64_t low, high;
+	bool shared;
+
+	for (; start < end; start = high)
+		if (query_mapping(start, &low, &high, &shared))
+			return true;
+	return false;
+}
+
 static void extend_to_mappings(uint64_t *start, uint64_t *end, bool *ret_shared)
 {
 	uint64_t at = *start, low, high, want = *end;
@@ -417,12 +460,35 @@ static void extend_to_mappings(uint64_t *start, uint64_t *end, bool *ret_shared)
 	}
 }
 
-static int watch_add_and_register(uint64_t start, uint64_t end)
+/*
+ * Not into the set before the kernel agreed: the range may be watched by somebody
+ * else's userfaultfd, and a hook must not take it out of that one.
+ */
+static int register_and_add(uint64_t start, uint64_t end)
 {
+	int r = monitor_uffd_watch(start, end);
+
+	if (r)
+		return r;
 	rt_cache_lock();
-	watch_set_add(start, end); /* W1: before the kernel watches it */
+	watch_set_add(start, end); /* W1 */
 	rt_cache_unlock();
-	return monitor_uffd_watch(start, end);
+	return 0;
+}
+
+bool watch_is_whole(uint64_t start, uint64_t end)
+{
+	uint64_t limit = rtab_now_ns() + RT_WAIT_MS * UINT64_C(1000000);
+	int saved = errno, r;
+
+	r = has_hole(start, end) ? -ENOENT : monitor_uffd_watches(start, end);
+	/* Another thread's change, of any range, is about to be noticed. */
+	while (r == -EAGAIN && rtab_now_ns() < limit) {
+		sched_yield();
+		r = monitor_uffd_watches(start, end);
+	}
+	errno = saved;
+	return r == 0;
 }
 
 int watch_range(uint64_t start, uint64_t end, bool *ret_shared, uint32_t *ret_cause)
@@ -433,11 +499,15 @@ int watch_range(uint64_t start, uint64_t end, bool *ret_shared, uint32_t *ret_ca
 	*ret_cause = RTAB_CAUSE_UNWATCHABLE;
 	extend_to_mappings(&low, &high, ret_shared);
 	/* Only hooks see what happens to a file. */
-	if (*ret_shared && (rt.mode != RTAB_MODE_FAST || !rt.file_hooks))
+	if (*ret_shared && (rtab_load_relaxed(&rt.mode) != RTAB_MODE_FAST ||
+			    !rt.file_hooks))
 		goto out;
-	r = watch_add_and_register(low, high);
+	/* Before the device pins: changes_of_files() passes by at 0. */
+	if (*ret_shared)
+		rtab_fetch_add(&rt.n_shared, 1);
+	r = register_and_add(low, high);
 	if (r && (low != start || high != end))
-		r = watch_add_and_register(start, end);
+		r = register_and_add(start, end);
 out:
 	errno = saved;
 	return r;

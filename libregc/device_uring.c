@@ -36,6 +36,7 @@ struct clone_buffers {
 struct ring {
 	int fd;
 	unsigned int n;
+	unsigned int n_users; /* init lock: the domain, and who opens it */
 	bool no_clone; /* tried once, and the kernel cannot */
 	struct io_uring *own;
 	uint64_t used[MAX_BUFFERS / 64]; /* bit set: index taken */
@@ -144,7 +145,8 @@ static int uring_clone(void *ctx, void *from_ctx, const struct regc_key *from_ke
 	r = ring_register(ring->fd, REGISTER_CLONE_BUFFERS, &arg, 1);
 	if (r < 0) {
 		index_give(ring, arg.dst_off);
-		rtab_store_relaxed(&ring->no_clone, true);
+		if (r == -EINVAL || r == -EOPNOTSUPP)
+			rtab_store_relaxed(&ring->no_clone, true);
 		return -EOPNOTSUPP;
 	}
 	ret_key->lkey = arg.dst_off;
@@ -162,13 +164,17 @@ static void uring_limits(void *ctx, struct regc_device_limits *ret)
 static void uring_release(void *ctx)
 {
 	struct ring *ring = ctx;
+	bool last;
 	uint32_t i;
 
 	rt_lock_take(&rt.wipe->init_lock);
-	for (i = 0; i < RTAB_N_DOMAINS; i++)
+	last = --ring->n_users == 0;
+	for (i = 0; last && i < RTAB_N_DOMAINS; i++)
 		if (rings[i] == ring)
 			rings[i] = NULL;
 	rt_lock_drop(&rt.wipe->init_lock);
+	if (!last)
+		return;
 	if (ring->own) {
 		io_uring_queue_exit(ring->own);
 		free(ring->own);
@@ -187,6 +193,11 @@ const struct regc_device_ops device_uring_ops = {
 	.clone = uring_clone,
 	.release = uring_release,
 };
+
+void device_uring_forget(void)
+{
+	memset(rings, 0, sizeof(rings));
+}
 
 /* ---- domains ------------------------------------------------------------ */
 
@@ -236,6 +247,7 @@ static int open_ring(struct regc_library *lib, int fd, struct io_uring *own,
 {
 	char name[RTAB_NAME_BYTES];
 	struct ring *ring;
+	bool is_new = false;
 	uint32_t at;
 	int r = 0;
 
@@ -249,10 +261,17 @@ static int open_ring(struct regc_library *lib, int fd, struct io_uring *own,
 			rings[at] = ring;
 		}
 	}
+	if (!r)
+		ring->n_users++;
 	rt_lock_drop(&rt.wipe->init_lock);
 	if (r)
 		return r;
-	return domain_open(lib, &device_uring_ops, ring, name, ret_dom);
+	r = domain_open(lib, &device_uring_ops, ring, name, ret_dom, &is_new);
+	if (r && own)
+		ring->own = NULL; /* the caller's still */
+	if (!is_new)
+		uring_release(ring); /* the domain has its own */
+	return r;
 }
 
 int regc_domain_uring(struct regc_library *lib, int ring_fd,

@@ -65,7 +65,6 @@ void domain_bind(struct regc_domain *dom)
 	if (rtab_load_acquire(&dom->attach) == rt.attach)
 		return;
 	dom->regs = rtab_area_regs(&rt.area, dom->shared->index);
-	dom->probe_fd = rt.mode == RTAB_MODE_STRICT ? rt.uffd : -1;
 	rtab_store_release(&dom->attach, rt.attach);
 }
 
@@ -108,7 +107,8 @@ static struct rt_domain *take_free(void)
 }
 
 int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
-		void *ctx, const char *name, struct regc_domain **ret_dom)
+		void *ctx, const char *name, struct regc_domain **ret_dom,
+		bool *ret_new)
 {
 	struct regc_device_limits limits = { 0 };
 	struct regc_domain *dom = calloc(1, sizeof(*dom));
@@ -120,6 +120,13 @@ int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 		ops->limits(ctx, &limits);
 	rt_cache_lock();
 	d = find(ops, ctx);
+	if (d && d->closing && d->n_handles == 0) {
+		rt_cache_unlock();
+		free(dom);
+		return -EBUSY; /* another thread is at it */
+	}
+	if (ret_new)
+		*ret_new = !d;
 	if (!d) {
 		d = take_free();
 		if (!d) {
@@ -133,7 +140,7 @@ int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 		snprintf(d->name, sizeof(d->name), "%s", name);
 		d->in_use = true;
 	}
-	d->closing = false;
+	rtab_store_relaxed(&d->closing, false);
 	d->n_handles++;
 	lib->n_domains++;
 	domain_show(d);
@@ -143,7 +150,6 @@ int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 	dom->library = lib->index;
 	dom->made_in = rt.attach;
 	dom->attach = RT_UNBOUND;
-	dom->probe_fd = -1;
 	if (rt.attached)
 		domain_bind(dom);
 	*ret_dom = dom;
@@ -161,14 +167,15 @@ int regc_domain_custom(struct regc_library *lib,
 	if (ops->size < offsetof(struct regc_device_ops, limits) || !ops->reg ||
 	    !ops->dereg || !ops->name)
 		return -EINVAL;
-	return domain_open(lib, ops, ctx, ops->name, ret_dom);
+	return domain_open(lib, ops, ctx, ops->name, ret_dom, NULL);
 }
 
 int regc_domain_null(struct regc_library *lib, struct regc_domain **ret_dom)
 {
 	int r = rt_enter();
 
-	return r ? r : domain_open(lib, &device_null_ops, NULL, "null", ret_dom);
+	return r ? r : domain_open(lib, &device_null_ops, NULL, "null", ret_dom,
+			       NULL);
 }
 
 enum left {
@@ -200,7 +207,8 @@ static enum left what_is_left(const struct rt_domain *d)
 /*
  * Leases are counted by slot, for all domains together, so another library's lease
  * of the same buffer looks like ours.  The counters tell: if every get of the
- * library was put, none is in this domain, and its registrations may go.
+ * library was put, none is in this domain, and its registrations may go.  Handles
+ * of other libraries were closed only when that held for them.
  */
 static bool all_put(struct regc_library *lib)
 {
@@ -280,16 +288,20 @@ int regc_domain_close(struct regc_domain *dom)
 		return 0;
 	}
 	d = dom->shared;
+	/* One lock for "who is last": that one alone empties it. */
 	rt_cache_lock();
-	last = d->n_handles == 1;
-	d->closing = last;
+	last = --d->n_handles == 0;
+	rtab_store_relaxed(&d->closing, last);
 	rt_cache_unlock();
-	if (last && !empty_domain(d, dom->owner))
+	if (last ? !empty_domain(d, dom->owner) : !all_put(dom->owner)) {
+		rt_cache_lock();
+		d->n_handles++; /* refuses new gets until it is closed or opened */
+		rt_cache_unlock();
 		return -EBUSY;
+	}
 	if (last && d->ops.release)
 		d->ops.release(d->ctx);
 	rt_cache_lock();
-	d->n_handles--;
 	dom->owner->n_domains--;
 	if (last) {
 		d->in_use = false;

@@ -41,13 +41,13 @@ enum { POLL_WAKE, POLL_SOCK, POLL_UFFD, N_POLL };
  */
 static bool look(void)
 {
-	uint64_t before = rt.change_cursor;
+	uint64_t before = rtab_load_relaxed(&rt.change_cursor);
 
 	rt_cache_lock();
 	changes_consume();
 	rt_cache_unlock();
 	retire_pending();
-	return rt.change_cursor != before;
+	return rtab_load_relaxed(&rt.change_cursor) != before;
 }
 
 static bool on_wake(void)
@@ -74,10 +74,10 @@ static void on_socket(short revents)
 {
 	int r = 0;
 
-	while (!r && rt.sock >= 0)
+	while (!r && rtab_load_relaxed(&rt.sock) >= 0)
 		r = link_receive();
 	if (r != -EAGAIN || (revents & (POLLHUP | POLLERR))) {
-		link_lost();
+		link_lost(true);
 		link_close_socket();
 		retire_pending();
 	}
@@ -86,10 +86,11 @@ static void on_socket(short revents)
 /* An event that nobody has read: is it the broker's turn still? */
 static void on_uffd(void)
 {
-	struct pollfd p = { .fd = rt.sock, .events = POLLIN };
+	struct pollfd p = { .fd = rtab_load_relaxed(&rt.sock),
+			    .events = POLLIN };
 	uint64_t seen = rtab_load_acquire(&rt.table.table->events_read);
 
-	if (rt.connected && link_broker_alive()) {
+	if (link_broker_alive()) {
 		poll(&p, 1, STALL_MS);
 		if (link_broker_alive() &&
 		    rtab_load_acquire(&rt.table.table->events_read) != seen)
@@ -98,6 +99,29 @@ static void on_uffd(void)
 	if (readable(rt.uffd))
 		monitor_uffd_drain();
 	retire_pending();
+}
+
+/*
+ * The program closed descriptors that are not its own (a daemon that closes all).
+ * Nothing is tracked any more: everything is void and nothing is cached.
+ */
+static void on_closed(struct pollfd *p)
+{
+	int i;
+
+	for (i = 0; i < N_POLL; i++) {
+		if (!(p[i].revents & POLLNVAL))
+			continue;
+		p[i].revents = 0;
+		link_lost(true);
+		if (i == POLL_SOCK)
+			rtab_store_release(&rt.sock, -1);
+		else if (i == POLL_UFFD)
+			rtab_store_release(&rt.uffd, -1);
+		else
+			rtab_store_release(&rt.wake_fd,
+					   eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	}
 }
 
 static void *guardian_main(void *arg)
@@ -111,13 +135,15 @@ static void *guardian_main(void *arg)
 	for (;;) {
 		memset(p, 0, sizeof(p));
 		p[POLL_WAKE] = (struct pollfd){ rt.wake_fd, POLLIN, 0 };
-		p[POLL_SOCK] = (struct pollfd){ rt.sock, POLLIN, 0 };
+		p[POLL_SOCK] = (struct pollfd){ rtab_load_acquire(&rt.sock),
+						POLLIN, 0 };
 		p[POLL_UFFD] = (struct pollfd){ rt.uffd, POLLIN, 0 };
 		timeout = attentive ? ATTENTIVE_MS :
 			  rtab_load_relaxed(&rt.void_list.n) ? RETRY_MS : -1;
 		n = poll(p, N_POLL, timeout);
 		if (n < 0 && errno != EINTR)
 			continue;
+		on_closed(p);
 		if (p[POLL_SOCK].revents)
 			on_socket(p[POLL_SOCK].revents);
 		if (p[POLL_UFFD].revents & POLLIN)

@@ -163,6 +163,7 @@ int regc_open(const char *name, const struct regc_open_attr *attr,
 	if (!lib)
 		return -ENOMEM;
 	memcpy(lib->name, name, strlen(name));
+	monitor_hooks_resolve();
 	rt_lock_take(&rt.wipe->init_lock);
 	if (first_library())
 		r = choose(attr);
@@ -261,6 +262,9 @@ int regc_status(struct regc_library *lib, struct regc_status *ret)
 		out.space = rt.space;
 		memcpy(out.group, rt.group, sizeof(out.group));
 		memcpy(out.why, rt.why, sizeof(out.why));
+		if (out.connected && link_stalled())
+			snprintf(out.why, sizeof(out.why),
+				 "the broker does not answer: misses are uncached");
 		rt_lock_drop(&rt.wipe->init_lock);
 	}
 	memcpy(ret, &out, rtab_min_u64(ret->size, sizeof(out)));
@@ -292,8 +296,12 @@ int regc_lease_range(const struct regc_lease *lease, uint64_t *ret_start,
 {
 	const struct rtab_reg *reg = lease->priv[0];
 
+	const struct regc_domain *dom = lease->priv[1];
+
 	if (lease->flags & REGC_LEASE_UNCACHED)
 		return miss_uncached_range(lease, ret_start, ret_len);
+	if (dom->attach != rt.wipe->attach)
+		return -ENOTUNIQ;
 	*ret_start = rtab_load_relaxed(&reg->start);
 	*ret_len = rtab_load_relaxed(&reg->end) - *ret_start;
 	return 0;

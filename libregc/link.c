@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define WINDOW_BYTES (RTAB_PAGE + rtab_table_bytes(RTAB_MAX_CAPACITY))
@@ -61,7 +62,8 @@ void link_doorbell(void)
 	/* B1: pairs with the broker's store of asleep and its look at the ring */
 	rtab_fence_full();
 	if (rtab_load_relaxed(&rt.window->life.asleep) &&
-	    write(rt.doorbell, &one, sizeof(one)) < 0) {
+	    syscall(SYS_write, rtab_load_relaxed(&rt.doorbell), &one,
+		    sizeof(one)) < 0) {
 		/* EAGAIN: rung often enough already. */
 	}
 	errno = saved;
@@ -97,6 +99,33 @@ bool link_push(const struct rtab_request *request)
 			      request);
 }
 
+/* ---- a broker that does not answer --------------------------------------- */
+
+/* Differs whenever the broker did anything for this process; never 0. */
+static uint64_t broker_progress(void)
+{
+	return 1 + rtab_load_acquire(&rt.table.table->ring_tail) +
+	       rtab_load_acquire(&rt.table.table->events_read) +
+	       rtab_load_acquire(&rt.wipe->budget_turn);
+}
+
+void link_set_stalled(void)
+{
+	rtab_store_relaxed(&rt.stall_mark, broker_progress());
+}
+
+bool link_stalled(void)
+{
+	uint64_t mark = rtab_load_relaxed(&rt.stall_mark);
+
+	if (RTAB_LIKELY(!mark))
+		return false;
+	if (mark == broker_progress())
+		return true;
+	rtab_store_relaxed(&rt.stall_mark, 0);
+	return false;
+}
+
 /* ---- budget ------------------------------------------------------------- */
 
 bool link_need(uint64_t bytes, uint64_t regions)
@@ -113,7 +142,10 @@ bool link_need(uint64_t bytes, uint64_t regions)
 	if (link_send(&frame, NULL, 0))
 		return false;
 	rt_futex_wait(&rt.wipe->budget_turn, turn, RT_WAIT_MS);
-	return rtab_load_acquire(&rt.wipe->budget_turn) != turn;
+	if (rtab_load_acquire(&rt.wipe->budget_turn) != turn)
+		return true;
+	link_set_stalled();
+	return false;
 }
 
 static void budget_turn(void)
@@ -229,7 +261,7 @@ int link_receive(void)
 		return 0;
 	case REGC__FRAME__BODY_RESCAN:
 		rt_cache_lock();
-		retire_rescan(RTAB_CAUSE_ALL_VOID);
+		retire_rescan(RTAB_CAUSE_ALL_VOID, false);
 		rt_cache_unlock();
 		retire_pending();
 		return 0;
@@ -240,26 +272,74 @@ int link_receive(void)
 
 /* ---- losing ------------------------------------------------------------- */
 
-void link_lost(void)
+void link_lost(bool force)
 {
 	uint32_t slot;
 
-	rtab_store_release(&rt_hot.life_word, RT_NO_BROKER);
 	rt_cache_lock();
-	if (!rt.connected) {
+	if (!rt.connected || (!force && link_broker_alive())) {
 		rt_cache_unlock();
 		return;
 	}
+	rtab_store_release(&rt_hot.life_word, RT_NO_BROKER);
 	rtab_store_release(&rt.connected, false);
 	rtab_area_log_change(rt.area.area, 0, UINT64_MAX,
 			     RTAB_CAUSE_BROKER_LOST);
 	for (slot = 0; slot < rt.n_slots; slot++)
 		if (rt.slots[slot].state == RT_LIVE && !rt.slots[slot].busy)
 			slot_void(slot, RTAB_CAUSE_BROKER_LOST);
-	rt.change_cursor = rtab_load_acquire(&rt.area.area->change_seq);
+	rtab_store_relaxed(&rt.change_cursor,
+			   rtab_load_acquire(&rt.area.area->change_seq));
 	rt_set_mode(RTAB_MODE_OFF, "no broker: it was lost");
 	rt_cache_unlock();
 	budget_turn();
+}
+
+/* ---- descriptors -------------------------------------------------------- */
+
+static void forget_socket(void)
+{
+	rt_lock_take(&rt.wipe->send_lock);
+	rtab_store_release(&rt.sock, -1);
+	rt_lock_drop(&rt.wipe->send_lock);
+}
+
+/*
+ * Threads may be about to ring, so the number of the doorbell is never closed:
+ * it would be another file's by then.  A new one takes the old one's number.
+ */
+static int set_doorbell(int fd)
+{
+	int r = 0;
+
+	if (fd < 0)
+		return -EPROTO;
+	if (rt.doorbell < 0) {
+		rtab_store_release(&rt.doorbell, fd);
+		return 0;
+	}
+	if (dup3(fd, rt.doorbell, O_CLOEXEC) < 0)
+		r = -errno;
+	close(fd);
+	return r;
+}
+
+/*
+ * Only the guardian closes a socket that it polls: after a close by another
+ * thread the same number might be a file of the application's.
+ */
+void link_close_socket(void)
+{
+	int sock = rt.sock;
+
+	rt_lock_take(&rt.wipe->init_lock);
+	forget_socket();
+	if (sock >= 0) {
+		/* A child of fork may have it open still. */
+		shutdown(sock, SHUT_RDWR);
+		close(sock);
+	}
+	rt_lock_drop(&rt.wipe->init_lock);
 }
 
 /* ---- joining ------------------------------------------------------------ */
@@ -362,11 +442,16 @@ static int area_init(uint32_t capacity, int dev_fd)
 /* Hooks before the broker is told, since Attach says how it came out. */
 static void choose_mode(uint32_t wanted)
 {
-	char why[sizeof(rt.why) - 48] = "";
+	char why[sizeof(rt.why)] = "";
 	uint32_t mask = 0;
 
 	if (rt.uffd < 0)
 		return; /* the reason is there already */
+	if (rt.fence_err) {
+		rt_set_mode(RTAB_MODE_OFF, "membarrier: %s",
+			    strerror(-rt.fence_err));
+		return;
+	}
 	if (wanted == REGC_MODE_OFF) {
 		rt_set_mode(RTAB_MODE_OFF, "switched off in the broker");
 		return;
@@ -377,7 +462,7 @@ static void choose_mode(uint32_t wanted)
 	}
 	if (monitor_hooks_install(why, sizeof(why)) ||
 	    monitor_hooks_selftest(&mask, why, sizeof(why))) {
-		rt_set_mode(RTAB_MODE_STRICT, "hooks do not work: %s", why);
+		rt_set_mode(RTAB_MODE_STRICT, "no hooks: %.*s", (int)sizeof(rt.why) - 16, why);
 	} else {
 		rt_set_mode(RTAB_MODE_FAST, "hooks and userfaultfd work");
 	}
@@ -420,7 +505,7 @@ static int welcome(int sock, int wait_ms, uint32_t *ret_mode)
 	msg = frame->welcome;
 	fd = regc_wire_take_fd(rt.wire, 0);
 	life_fd = regc_wire_take_fd(rt.wire, 1);
-	rt.doorbell = regc_wire_take_fd(rt.wire, 2);
+	r = set_doorbell(regc_wire_take_fd(rt.wire, 2));
 	if (msg->has_uffd_device)
 		dev_fd = regc_wire_take_fd(rt.wire, 3);
 	*ret_mode = msg->mode;
@@ -428,8 +513,9 @@ static int welcome(int sock, int wait_ms, uint32_t *ret_mode)
 	rt.hard_bytes = msg->hard_bytes;
 	rt.max_region_bytes = msg->max_region_bytes;
 	snprintf(rt.group, sizeof(rt.group), "%s", msg->group);
-	r = -EPROTO;
-	if (fd >= 0 && life_fd >= 0 && rt.doorbell >= 0)
+	if (!r && (fd < 0 || life_fd < 0))
+		r = -EPROTO;
+	if (!r)
 		r = rtab_view_map(&table, fd, &rt.window->table);
 	if (!r) {
 		rt.table = table;
@@ -453,14 +539,16 @@ static int welcome(int sock, int wait_ms, uint32_t *ret_mode)
 static void go_live(int sock)
 {
 	rt_cache_lock();
-	rt.sock = sock;
+	rtab_store_release(&rt.sock, sock);
 	rt.broker_pid = rt.window->life.broker_pid;
 	/* Records of the last broker's time are nobody's business. */
-	rt.area.area->ring_head = rt.table.table->ring_tail;
-	while (rt.limbo_list.head != RT_NO_SLOT)
-		slots_give_back(list_pop(&rt.limbo_list));
-	rt.change_cursor = rtab_load_acquire(&rt.area.area->change_seq);
+	rtab_store_release(&rt.area.area->ring_head,
+			   rt.table.table->ring_tail);
+	slots_start_over();
+	rtab_store_relaxed(&rt.change_cursor,
+			   rtab_load_acquire(&rt.area.area->change_seq));
 	library_show_all();
+	rtab_store_relaxed(&rt.stall_mark, 0);
 	rtab_store_release(&rt.connected, true);
 	rt_cache_unlock();
 }
@@ -468,7 +556,7 @@ static void go_live(int sock)
 static int join(int sock, int wait_ms)
 {
 	uint32_t wanted;
-	char why[sizeof(rt.why) - 48];
+	char why[sizeof(rt.why)];
 	int r;
 
 	r = send_hello(sock);
@@ -485,38 +573,14 @@ static int join(int sock, int wait_ms)
 	r = guardian_start();
 	if (!r && rt.mode != RTAB_MODE_OFF &&
 	    monitor_uffd_selftest(why, sizeof(why)))
-		rt_set_mode(RTAB_MODE_OFF, "userfaultfd does not work: %s", why);
-	if (!r && rt.mode != RTAB_MODE_OFF)
+		rt_set_mode(RTAB_MODE_OFF, "userfaultfd: %.*s", (int)sizeof(rt.why) - 16, why);
+	if (!r && rt.mode != RTAB_MODE_OFF) {
+		/* Nobody hits yet; whoever does, sees the probe to make. */
+		rtab_store_relaxed(&rt_hot.probe_fd,
+				   rt.mode == RTAB_MODE_STRICT ? rt.uffd : -1);
 		rtab_store_release(&rt_hot.life_word, rt.life_word);
-	return r;
-}
-
-static void forget_socket(void)
-{
-	rt_lock_take(&rt.wipe->send_lock);
-	rt.sock = -1;
-	rt_lock_drop(&rt.wipe->send_lock);
-	if (rt.doorbell >= 0)
-		close(rt.doorbell);
-	rt.doorbell = -1;
-}
-
-/*
- * Only the guardian closes a socket that it polls: after a close by another
- * thread the same number might be a file of the application's.
- */
-void link_close_socket(void)
-{
-	int sock = rt.sock;
-
-	rt_lock_take(&rt.wipe->init_lock);
-	forget_socket();
-	if (sock >= 0) {
-		/* A child of fork may have it open still. */
-		shutdown(sock, SHUT_RDWR);
-		close(sock);
 	}
-	rt_lock_drop(&rt.wipe->init_lock);
+	return r;
 }
 
 int link_join(int wait_ms)
@@ -527,7 +591,7 @@ int link_join(int wait_ms)
 	if (rt.connected) {
 		if (link_broker_alive())
 			return 0;
-		link_lost();
+		link_lost(false);
 	}
 	if (rt.sock >= 0) { /* the guardian has not closed it yet */
 		changes_wake_guardian();
@@ -552,7 +616,7 @@ int link_join(int wait_ms)
 		if (r != -ECONNREFUSED)
 			rt_set_mode(RTAB_MODE_OFF, "joining the broker: %s",
 				    strerror(-r));
-		link_lost();
+		link_lost(true);
 		/* If the guardian runs it polls this socket, and sees its end. */
 		if (rt.sock >= 0 && rt.guardian_runs)
 			shutdown(sock, SHUT_RDWR);
@@ -564,16 +628,31 @@ int link_join(int wait_ms)
 	return r;
 }
 
+static bool too_early(void)
+{
+	uint64_t ms = rtab_max_u64(rtab_load_relaxed(&rt.rejoin_ms), RT_REJOIN_MS);
+
+	return rtab_now_ns() - rtab_load_relaxed(&rt.last_join_ns) < ms * 1000000;
+}
+
 void link_rejoin(void)
 {
-	uint64_t now = rtab_now_ns();
+	uint32_t ms = 0;
 
-	if (now - rtab_load_relaxed(&rt.last_join_ns) <
-	    (uint64_t)RT_REJOIN_MS * 1000000)
+	if (too_early())
 		return;
-	rt_lock_take(&rt.wipe->init_lock);
-	if (!rt.connected || !link_broker_alive())
-		if (now - rt.last_join_ns >= (uint64_t)RT_REJOIN_MS * 1000000)
-			link_join(RT_WAIT_MS);
+	monitor_hooks_resolve();
+	/* Another thread is at it: this one goes on without. */
+	if (!rt_lock_try(&rt.wipe->init_lock))
+		return;
+	if (!link_broker_alive() && !too_early()) {
+		/* A broker that is stopped costs RT_WAIT_MS, so not too often. */
+		if (link_join(RT_WAIT_MS))
+			ms = (uint32_t)rtab_min_u64(RT_REJOIN_MAX_MS,
+						    2 * rtab_max_u64(rt.rejoin_ms,
+								     RT_REJOIN_MS));
+		rtab_store_relaxed(&rt.rejoin_ms, ms);
+		rtab_store_relaxed(&rt.last_join_ns, rtab_now_ns());
+	}
 	rt_lock_drop(&rt.wipe->init_lock);
 }

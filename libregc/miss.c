@@ -9,7 +9,8 @@
  *     overlap are voided, their ranges joined; a slot is taken and charged; the
  *     counts of changes and the slot's generation are sampled
  *   2 no lock: the range is put under watch
- *   3 no lock: the device registers
+ *   3 no lock: the device registers; then every page of the range must be mapped
+ *     and watched (a hole that was filled after 2 would not be)
  *   4 cache lock: the registration is published under the sampled generation, the
  *     broker's record pushed, full fence (label M1: pairs with the full fence at
  *     the end of rtab_area_log_change() and rtab_writer_log_change(), after which
@@ -20,41 +21,17 @@
  * 2 and 4 the event, or the hook's entry, is in the counts; after 4 whoever sees
  * the change finds the registration and voids it.
  */
+#include "libregc/miss.h"
 #include "libregc/runtime.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #define SETTLE_SPINS 200
 #define DEVICE_TRIES 4
-
-struct uncached {
-	struct rt_domain *d;
-	struct regc_key key;
-	uint64_t start, end;
-	uint64_t attach;
-	uint32_t library;
-};
-
-struct miss {
-	struct regc_domain *dom;
-	struct rt_domain *d;
-	struct rt_thread *ts; /* NULL: this thread has no thread slot */
-	uint64_t start, end;  /* as asked */
-	uint64_t low, high;   /* to register, page aligned */
-	uint32_t access;
-	bool alone;	      /* do not join with neighbours */
-	uint32_t slot;
-	uint32_t turn;
-	uint64_t gen, table_seq, area_seq; /* samples of step 1 */
-	uint64_t lack_bytes;
-	uint32_t cause;	      /* why uncached */
-	struct regc_lease *lease;
-};
 
 enum step {
 	STEP_HIT,
@@ -67,18 +44,6 @@ enum step {
 	STEP_UNCACHED,
 	STEP_AGAIN,
 };
-
-/* ---- counting ----------------------------------------------------------- */
-
-#define COUNT(m, field, n)                                                   \
-	do {                                                                 \
-		if ((m)->ts)                                                 \
-			(m)->ts->counters[(m)->dom->library].field += (n);   \
-		else                                                         \
-			rtab_fetch_add(                                      \
-				&rt_shared_counters((m)->dom->owner)->field, \
-				(n));                                        \
-	} while (0)
 
 static uint64_t *lease_word(const struct rt_thread *ts, uint32_t slot)
 {
@@ -103,7 +68,7 @@ static void lease_drop(const struct rt_thread *ts, uint32_t slot)
 		rtab_lease_put_shared(lease_word(ts, slot));
 }
 
-static void lease_fill(const struct miss *m, uint32_t slot)
+static void lease_fill(const struct miss *m, uint32_t slot, uint64_t gen)
 {
 	struct rtab_reg *reg = &m->dom->regs[slot];
 	struct regc_lease *lease = m->lease;
@@ -113,7 +78,7 @@ static void lease_fill(const struct miss *m, uint32_t slot)
 	lease->rkey = (uint32_t)(reg->keys >> 32);
 	lease->handle = reg->handle;
 	lease->slot = slot;
-	lease->gen = rtab_load_relaxed(&reg->live_gen);
+	lease->gen = gen;
 	lease->priv[0] = reg;
 	lease->priv[1] = m->dom;
 }
@@ -131,9 +96,21 @@ static void advance_stamp(void)
 /* No change of memory is under way that is not in the counts yet. */
 static bool no_change(const struct miss *m)
 {
-	return !(m->dom->probe_fd >= 0 && monitor_uffd_busy(m->dom->probe_fd)) &&
+	int probe_fd = rtab_load_relaxed(&rt_hot.probe_fd);
+
+	(void)m;
+	return !(probe_fd >= 0 && monitor_uffd_busy(probe_fd)) &&
 	       !rtab_load_acquire(&rt.table.table->changing) && /* C1 */
 	       !rtab_load_acquire(&rt.area.area->changing);	/* C2 */
+}
+
+/* ---- room ------------------------------------------------------------- */
+
+bool miss_make_room(struct rt_domain *d)
+{
+	uint32_t n = rtab_load_relaxed(&rt.n_live) / 16 + 1;
+
+	return rt.attached && evict_own(n, d->index, RTAB_CAUSE_EVICTED) > 0;
 }
 
 /* ---- step 1: cache lock ------------------------------------------------- */
@@ -142,7 +119,8 @@ static void sample(struct miss *m)
 {
 	m->gen = rtab_load_acquire(&rt.table.gens[m->slot]);
 	m->table_seq = rtab_load_acquire(&rt.table.table->change_seq);
-	m->area_seq = rtab_load_acquire(&rt.area.area->change_seq);
+	/* What was consumed, no more: a later entry is not applied yet. */
+	m->area_seq = rt.change_cursor;
 }
 
 static bool made_by_other(struct miss *m, uint32_t slot, enum step *ret)
@@ -158,6 +136,34 @@ static bool made_by_other(struct miss *m, uint32_t slot, enum step *ret)
 	return true;
 }
 
+/*
+ * Cache lock: a lease of a slot that is in m's domain; false: it is not live.  The
+ * lease holds the generation that was checked, so that its put sees a void that
+ * came in between, and retires.
+ */
+static bool lease_live(struct miss *m, uint32_t slot)
+{
+	struct rtab_reg *reg = &m->dom->regs[slot];
+	uint64_t gen = rtab_load_acquire(&rt.table.gens[slot]);
+
+	lease_take(m->ts, slot);
+	rtab_fence_full(); /* L2a: pairs with retire_batch() */
+	if (rtab_load_acquire(&reg->live_gen) == gen && slot_is_live(slot)) {
+		lease_fill(m, slot, gen);
+		return true;
+	}
+	lease_drop(m->ts, slot);
+	return false;
+}
+
+/* May m's domain join a region of this access and size?  (L9: as asked.) */
+static bool may_join(const struct miss *m, const struct rt_slot *s)
+{
+	return rt.class_access[s->cls] == m->access &&
+	       (!m->d->limits.max_bytes ||
+		s->end - s->start <= m->d->limits.max_bytes);
+}
+
 /* Is there a region that covers what is asked?  STEP_AGAIN: no. */
 static enum step plan_covered(struct miss *m)
 {
@@ -167,24 +173,27 @@ static enum step plan_covered(struct miss *m)
 	for (c = 0; c < rt.n_classes; c++) {
 		struct rt_slot *s;
 
-		if (m->access & ~rt.class_access[c])
+		if (!rtab_access_serves(rt.class_access[c], m->access))
 			continue;
 		slot = slots_floor(c, m->start);
 		if (slot == RT_NO_SLOT || rt.slots[slot].end < m->end)
 			continue;
 		s = &rt.slots[slot];
+		if (!(s->domains & (1u << m->d->index)) &&
+		    rt.class_access[c] != m->access)
+			continue;
 		if (made_by_other(m, slot, &step))
 			return step;
+		m->slot = slot;
+		if ((s->domains & (1u << m->d->index)) && lease_live(m, slot))
+			return STEP_HIT;
 		if (!slot_is_live(slot)) {
 			slot_void(slot, RTAB_CAUSE_NONE);
 			continue;
 		}
-		m->slot = slot;
-		if (s->domains & (1u << m->d->index)) {
-			lease_take(m->ts, slot);
-			lease_fill(m, slot);
-			return STEP_HIT;
-		}
+		m->cause = RTAB_CAUSE_LIMIT;
+		if (!may_join(m, s)) /* larger than this device takes */
+			return STEP_UNCACHED;
 		s->busy = 1;
 		s->maker = rt_tid();
 		sample(m);
@@ -227,6 +236,9 @@ static bool over_budget(struct miss *m)
 {
 	uint64_t bytes = m->high - m->low;
 
+	m->lack_bytes = UINT64_MAX; /* no eviction makes room for it */
+	if (bytes > rt.max_region_bytes || bytes > rt.hard_bytes)
+		return true;
 	if (rt.used_bytes + bytes <= rt.allow_bytes &&
 	    rt.used_regions + 1 <= rt.allow_regions)
 		return false;
@@ -249,7 +261,7 @@ static enum step plan_new(struct miss *m)
 	if (step != STEP_MAKE)
 		return step;
 	if (over_budget(m))
-		return STEP_BUDGET;
+		return m->lack_bytes == UINT64_MAX ? STEP_UNCACHED : STEP_BUDGET;
 	m->cause = RTAB_CAUSE_QUEUE_FULL;
 	if (link_ring_room() < RTAB_N_RING / 4)
 		return STEP_FULL;
@@ -268,8 +280,7 @@ static enum step plan_new(struct miss *m)
 	s->state = RT_MAKING;
 	s->maker = rt_tid();
 	s->cause = RTAB_CAUSE_NONE;
-	rt.used_bytes += m->high - m->low;
-	rt.used_regions++;
+	rt_charge((int64_t)(m->high - m->low), 1);
 	slots_link(m->slot);
 	sample(m);
 	return STEP_MAKE;
@@ -315,7 +326,7 @@ static void publish(struct miss *m, const struct regc_key *key)
 			   (uint16_t)(s->domains | 1u << m->d->index));
 	rtab_store_release(&reg->live_gen, m->gen);
 	lease_take(m->ts, m->slot);
-	lease_fill(m, m->slot);
+	lease_fill(m, m->slot, m->gen);
 }
 
 static bool push_record(const struct miss *m, uint32_t op)
@@ -363,7 +374,7 @@ static bool overtaken(const struct miss *m)
 }
 
 /* Cache lock: after publish(); says how the get ends. */
-static enum step settle_new(struct miss *m, uint32_t op)
+static enum step settle_new(struct miss *m, uint32_t op, bool whole)
 {
 	struct rt_slot *s = &rt.slots[m->slot];
 	bool told;
@@ -374,7 +385,7 @@ static enum step settle_new(struct miss *m, uint32_t op)
 	}
 	s->busy = 0;
 	told = push_record(m, op);
-	if (overtaken(m)) {
+	if (!whole || overtaken(m)) {
 		lease_drop(m->ts, m->slot);
 		slot_void(m->slot, RTAB_CAUSE_RACE);
 		return STEP_AGAIN;
@@ -393,9 +404,14 @@ static void unmake(struct miss *m)
 	struct rt_slot *s = &rt.slots[m->slot];
 
 	slots_unlink(m->slot);
-	rt.used_bytes -= s->end - s->start;
-	rt.used_regions--;
+	rt_charge(-(int64_t)(s->end - s->start), -1);
 	slots_give_back(m->slot);
+}
+
+/* Errors that a smaller range might not have. */
+static bool may_be_size(int r)
+{
+	return r == -EFAULT || r == -E2BIG || r == -EINVAL;
 }
 
 static void find_clone(const struct miss *m, struct rt_domain **ret_from,
@@ -418,43 +434,59 @@ static void find_clone(const struct miss *m, struct rt_domain **ret_from,
 	}
 }
 
-/* STEP_HIT, STEP_AGAIN, STEP_UNCACHED, or *ret_err with STEP_DEADLOCK. */
-static enum step make(struct miss *m, bool add, int *ret_err)
+/* Steps 2 and 3; *ret_shared: memory of a file. */
+static int watch_and_reg(struct miss *m, bool add, bool *ret_shared,
+			 struct regc_key *ret_key, bool *ret_watched)
 {
 	struct rt_slot *s = &rt.slots[m->slot];
 	struct rt_domain *from = NULL;
-	struct regc_key key, from_key;
-	bool shared = false;
-	enum step step;
+	struct regc_key from_key;
 	uint64_t t0;
 	int r = 0;
 
 	if (!add)
-		r = watch_range(s->start, s->end, &shared, &m->cause); /* 2 */
-	step = r ? STEP_UNCACHED : STEP_DEADLOCK;
-	if (!r) {
-		if (add)
-			find_clone(m, &from, &from_key);
-		t0 = rtab_now_ns();
-		r = domain_reg(m->d, s->start, s->end, rt.class_access[s->cls],
-			       from, &from_key, &key); /* 3 */
-		COUNT(m, reg_ns, rtab_now_ns() - t0);
-	}
+		r = watch_range(s->start, s->end, ret_shared, &m->cause); /* 2 */
+	*ret_watched = r == 0;
+	if (r)
+		return r;
+	if (add)
+		find_clone(m, &from, &from_key);
+	t0 = rtab_now_ns();
+	r = domain_reg(m->d, s->start, s->end, rt.class_access[s->cls], from,
+		       &from_key, ret_key); /* 3 */
+	COUNT(m, reg_ns, rtab_now_ns() - t0);
+	return r;
+}
+
+/* STEP_HIT, STEP_AGAIN, STEP_UNCACHED, or *ret_err with STEP_DEADLOCK. */
+static enum step make(struct miss *m, bool add, int *ret_err)
+{
+	struct rt_slot *s = &rt.slots[m->slot];
+	bool shared = false, watched, whole;
+	struct regc_key key;
+	enum step step;
+	int r;
+
+	r = watch_and_reg(m, add, &shared, &key, &watched);
+	step = watched ? STEP_DEADLOCK : STEP_UNCACHED;
+	whole = r || add || watch_is_whole(s->start, s->end);
 	rt_cache_lock();
 	if (r) {
 		*ret_err = r;
 		s->busy = 0;
 		if (!add)
 			unmake(m);
-		else if (!slot_is_live(m->slot))
-			slot_void(m->slot, RTAB_CAUSE_NONE);
+		else if (overtaken(m))
+			slot_void(m->slot, RTAB_CAUSE_RACE);
+		/* Less than the whole region may still work. */
+		if (add && may_be_size(r))
+			step = STEP_UNCACHED;
 	} else {
-		if (shared) {
+		if (shared)
 			rtab_store_relaxed(&s->shared, 1);
-			rtab_store_relaxed(&rt.n_shared, rt.n_shared + 1);
-		}
 		publish(m, &key); /* 4 */
-		step = settle_new(m, add ? RTAB_OP_ADD_DOMAIN : RTAB_OP_ADD);
+		step = settle_new(m, add ? RTAB_OP_ADD_DOMAIN : RTAB_OP_ADD,
+				  whole);
 	}
 	rt_show_pinned();
 	made(m->slot);
@@ -462,132 +494,6 @@ static enum step make(struct miss *m, bool add, int *ret_err)
 	link_doorbell_lazy();
 	retire_pending();
 	return step;
-}
-
-/* ---- uncached ----------------------------------------------------------- */
-
-/* The device is full: make room among what is cached, the oldest first. */
-static bool make_room(struct rt_domain *d)
-{
-	uint32_t n = rtab_load_relaxed(&rt.n_live) / 16 + 1;
-
-	return rt.attached && evict_own(n, d->index, RTAB_CAUSE_EVICTED) > 0;
-}
-
-static bool device_full(int r)
-{
-	return r == -ENOMEM || r == -ENOSPC;
-}
-
-static int charge_uncached(uint64_t bytes)
-{
-	int r = 0;
-
-	rt_cache_lock();
-	if (rt.connected &&
-	    rt.used_bytes + rt.uncached_bytes + bytes > rt.hard_bytes)
-		r = -EDQUOT;
-	else
-		rt.uncached_bytes += bytes;
-	if (rt.attached)
-		rt_show_pinned();
-	rt_cache_unlock();
-	return r;
-}
-
-static void uncharge_uncached(uint64_t bytes)
-{
-	rt_cache_lock();
-	rt.uncached_bytes -= bytes;
-	if (rt.attached)
-		rt_show_pinned();
-	rt_cache_unlock();
-}
-
-static void note_uncached(const struct miss *m, uint64_t start, uint64_t end)
-{
-	struct rtab_request request = {
-		.op = RTAB_OP_NOTE, .start = start, .end = end,
-		.access = m->access, .library = (uint16_t)m->dom->library,
-		.domain = (uint16_t)m->d->index, .cause = m->cause,
-		.time_ns = rtab_now_ns(),
-	};
-
-	if (!rt.connected)
-		return;
-	rt_cache_lock();
-	if (rt.connected && link_ring_room() > RTAB_N_RING / 2)
-		link_push(&request);
-	rt_cache_unlock();
-	link_doorbell_lazy();
-}
-
-static int get_uncached(struct miss *m)
-{
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), t0;
-	struct uncached *u = malloc(sizeof(*u));
-	int r, tries = 0;
-
-	if (!u)
-		return -ENOMEM;
-	u->d = m->d;
-	u->attach = rt.attach;
-	u->library = m->dom->library;
-	u->start = rtab_round_down(m->start, page);
-	u->end = rtab_round_up(m->end, page);
-	r = charge_uncached(u->end - u->start);
-	if (r == -EDQUOT && make_room(m->d))
-		r = charge_uncached(u->end - u->start);
-	if (r)
-		goto err_free;
-	t0 = rtab_now_ns();
-	do {
-		r = domain_reg(m->d, u->start, u->end, m->access, NULL, NULL,
-			       &u->key);
-	} while (device_full(r) && ++tries < DEVICE_TRIES && make_room(m->d));
-	COUNT(m, reg_ns, rtab_now_ns() - t0);
-	if (r)
-		goto err_uncharge;
-	memset(m->lease, 0, sizeof(*m->lease));
-	m->lease->lkey = u->key.lkey;
-	m->lease->rkey = u->key.rkey;
-	m->lease->handle = u->key.handle;
-	m->lease->flags = REGC_LEASE_UNCACHED;
-	m->lease->slot = RT_NO_SLOT;
-	m->lease->priv[0] = u;
-	m->lease->priv[1] = m->dom;
-	COUNT(m, uncached, 1);
-	note_uncached(m, u->start, u->end);
-	return 0;
-
-err_uncharge:
-	uncharge_uncached(u->end - u->start);
-err_free:
-	free(u);
-	return r;
-}
-
-static void put_uncached(struct uncached *u)
-{
-	if (u->attach != rt.attach)
-		return; /* the parent's */
-	/*
-	 * A device that says "not now" (a ring of another thread) keeps the
-	 * registration until the domain is closed.
-	 */
-	domain_dereg(u->d, &u->key);
-	uncharge_uncached(u->end - u->start);
-	free(u);
-}
-
-int miss_uncached_range(const struct regc_lease *lease, uint64_t *ret_start,
-			uint64_t *ret_len)
-{
-	const struct uncached *u = lease->priv[0];
-
-	*ret_start = u->start;
-	*ret_len = u->end - u->start;
-	return 0;
 }
 
 /* ---- get and put -------------------------------------------------------- */
@@ -606,9 +512,12 @@ static bool wait_until(const struct miss *m, bool (*done)(const struct miss *))
 	uint32_t spins;
 
 	for (spins = 0; !done(m); spins++) {
-		if (!link_broker_alive() ||
-		    (spins % 16 == 15 && rtab_now_ns() > limit))
+		if (!link_broker_alive())
 			return false;
+		if (spins % 16 == 15 && rtab_now_ns() > limit) {
+			link_set_stalled();
+			return false;
+		}
 		if (spins < SETTLE_SPINS)
 			sched_yield();
 		else
@@ -623,7 +532,9 @@ static bool settle(struct miss *m)
 	if (!link_broker_alive())
 		return false;
 	if (RTAB_LIKELY(no_change(m)))
-		return true;
+		return !link_stalled();
+	if (link_stalled())
+		return false;
 	COUNT(m, waits, 1);
 	return wait_until(m, no_change);
 }
@@ -633,19 +544,21 @@ static bool get_budget(struct miss *m)
 {
 	uint32_t n = rtab_load_relaxed(&rt.n_live) / 16;
 
-	if (!rtab_load_relaxed(&rt.own_limit) &&
-	    link_need(rtab_max_u64(m->lack_bytes, 1), 1) &&
-	    !rtab_load_relaxed(&rt.own_limit))
-		return true;
+	if (!rtab_load_relaxed(&rt.own_limit)) {
+		if (!link_need(rtab_max_u64(m->lack_bytes, 1), 1))
+			return false; /* no answer: not again in this get */
+		if (!rtab_load_relaxed(&rt.own_limit))
+			return true;
+	}
 	return evict_own(n ? n : 1, RT_NO_SLOT, RTAB_CAUSE_EVICTED) > 0;
 }
 
 /* After a device error: is it worth another try? */
 static bool mend(struct miss *m, int r)
 {
-	if (device_full(r))
-		return make_room(m->d);
-	if ((r == -EFAULT || r == -E2BIG || r == -EINVAL) && !m->alone) {
+	if (miss_device_full(r))
+		return miss_make_room(m->d);
+	if (may_be_size(r) && !m->alone) {
 		m->alone = true; /* a neighbour may be gone or different */
 		return true;
 	}
@@ -654,6 +567,7 @@ static bool mend(struct miss *m, int r)
 
 static int get_cached(struct miss *m, bool *ret_uncached)
 {
+	uint64_t limit = rtab_now_ns() + RT_MAKE_WAIT_MS * UINT64_C(1000000);
 	uint32_t tries = 0, device_tries = 0;
 	enum step step;
 	int r = 0;
@@ -662,6 +576,9 @@ static int get_cached(struct miss *m, bool *ret_uncached)
 	while (tries < RT_MISS_TRIES && settle(m)) {
 		step = plan(m);
 		if (step == STEP_WAIT) {
+			m->cause = RTAB_CAUSE_RACE;
+			if (rtab_now_ns() > limit)
+				break; /* perhaps its maker waits for us */
 			rt_futex_wait(&rt.slots[m->slot].turn, m->turn,
 				      RT_WAIT_MS);
 			continue;
@@ -700,7 +617,9 @@ static int get_cached(struct miss *m, bool *ret_uncached)
 			COUNT(m, restarts, 1);
 			m->cause = RTAB_CAUSE_RACE;
 			tries++;
-		} else if (++device_tries >= DEVICE_TRIES || !mend(m, r)) {
+		} else if (++device_tries >= (miss_device_full(r) ? MISS_ROOM_TRIES :
+								DEVICE_TRIES) ||
+			   !mend(m, r)) {
 			return r;
 		}
 	}
@@ -720,8 +639,10 @@ static int prepare(struct miss *m)
 		return -ESHUTDOWN;
 	if (m->d->limits.access && (m->access & ~m->d->limits.access))
 		return -EOPNOTSUPP;
+	if (m->end > UINT64_MAX - RTAB_PAGE)
+		return -EFAULT;
 	if (rtab_load_relaxed(&rt.connected) && !link_broker_alive())
-		link_lost();
+		link_lost(false);
 	if (!rtab_load_relaxed(&rt.connected))
 		link_rejoin();
 	if (rt.attached) {
@@ -740,15 +661,18 @@ int miss_get(struct regc_domain *dom, uint64_t start, uint64_t len,
 		.access = access, .lease = lease, .cause = RTAB_CAUSE_BROKER_LOST,
 	};
 	bool uncached = true;
-	int saved = errno, r;
+	int saved = errno, cancel, r;
 
+	/* Locks are held and slots half made here: no cancellation. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	r = prepare(&m);
 	if (r)
 		goto out;
-	if (rtab_load_relaxed(&rt.connected) && rt.mode != RTAB_MODE_OFF)
+	if (rtab_load_relaxed(&rt.connected) &&
+	    rtab_load_relaxed(&rt.mode) != RTAB_MODE_OFF)
 		r = get_cached(&m, &uncached);
 	if (!r && uncached)
-		r = get_uncached(&m);
+		r = uncached_get(&m);
 	if (r)
 		COUNT(&m, failed, 1);
 	if (m.ts && !r && !uncached) {
@@ -756,6 +680,7 @@ int miss_get(struct regc_domain *dom, uint64_t start, uint64_t len,
 		m.ts->memo[rt_memo_hash(m.ts, start)] = lease->slot + 1;
 	}
 out:
+	pthread_setcancelstate(cancel, NULL);
 	errno = saved;
 	return r;
 }
@@ -772,7 +697,7 @@ void miss_put(struct regc_lease *lease)
 		m.ts = rt_thread;
 	COUNT(&m, puts, 1);
 	if (lease->flags & REGC_LEASE_UNCACHED) {
-		put_uncached(lease->priv[0]);
+		uncached_put(lease->priv[0]);
 		goto out;
 	}
 	lease_drop(m.ts, lease->slot);

@@ -30,6 +30,7 @@
 #define MADV_DONTNEED_LOCKED 24
 #endif
 #define RT_MADV_GUARD_INSTALL 102
+#define RT_MREMAP_DONTUNMAP 4
 
 static struct patch patches[RTAB_N_HOOKS];
 static bool selftesting;
@@ -90,7 +91,7 @@ static void *hook_mremap(void *addr, size_t old_len, size_t new_len, int flags,
 	if (flags & MREMAP_FIXED)
 		changes_before((uintptr_t)new_addr, end_of(new_addr, new_len),
 			       RTAB_CAUSE_HOOK_MREMAP, true);
-	if ((flags & MREMAP_FIXED) ||
+	if ((flags & (MREMAP_FIXED | RT_MREMAP_DONTUNMAP)) ||
 	    ((flags & MREMAP_MAYMOVE) && new_len > old_len))
 		changes_before(start, end_of(addr, old_len),
 			       RTAB_CAUSE_HOOK_MREMAP, true);
@@ -99,6 +100,9 @@ static void *hook_mremap(void *addr, size_t old_len, size_t new_len, int flags,
 			       end_of(addr, old_len), RTAB_CAUSE_HOOK_MREMAP,
 			       true);
 	mem = orig(addr, old_len, new_len, flags, new_addr);
+	if (flags & RT_MREMAP_DONTUNMAP) /* the mapping stays, empty */
+		changes_before(start, end_of(addr, old_len),
+			       RTAB_CAUSE_HOOK_MREMAP, false);
 	if (mem != MAP_FAILED && mem != addr)
 		changes_after((uintptr_t)mem, end_of(mem, new_len),
 			      RTAB_CAUSE_NEW_MAPPING);
@@ -244,6 +248,21 @@ static int hook_remap_file_pages(void *addr, size_t len, int prot, size_t pgoff,
 	return r;
 }
 
+/*
+ * The pages stay, but a region must not give rights that its mapping has lost
+ * (L9).  Allocators call this all the time to make memory usable: that passes.
+ */
+static int hook_mprotect(void *addr, size_t len, int prot)
+{
+	int (*orig)(void *, size_t, int) = patches[RTAB_HOOK_MPROTECT].orig;
+
+	mark(RTAB_HOOK_MPROTECT);
+	if ((prot & (PROT_READ | PROT_WRITE)) != (PROT_READ | PROT_WRITE))
+		changes_before((uintptr_t)addr, end_of(addr, len),
+			       RTAB_CAUSE_HOOK_MPROTECT, false);
+	return orig(addr, len, prot);
+}
+
 static void *const hooks[RTAB_N_HOOKS] = {
 	[RTAB_HOOK_MUNMAP] = (void *)hook_munmap,
 	[RTAB_HOOK_MMAP] = (void *)hook_mmap,
@@ -256,7 +275,25 @@ static void *const hooks[RTAB_N_HOOKS] = {
 	[RTAB_HOOK_TRUNCATE] = (void *)hook_truncate,
 	[RTAB_HOOK_FALLOCATE] = (void *)hook_fallocate,
 	[RTAB_HOOK_REMAP_FILE_PAGES] = (void *)hook_remap_file_pages,
+	[RTAB_HOOK_MPROTECT] = (void *)hook_mprotect,
 };
+
+static void *targets[RTAB_N_HOOKS];
+
+/*
+ * The loader's lock comes before ours: a constructor that dlopen runs may call
+ * regc_open().  Every caller finds the same addresses.
+ */
+void monitor_hooks_resolve(void)
+{
+	void *target;
+	unsigned int i;
+
+	for (i = 0; i < RTAB_N_HOOKS && !RTAB_TSAN; i++)
+		if (!rtab_load_relaxed(&targets[i]) &&
+		    patch_resolve(rtab_hook_name(i), &target) == 0)
+			rtab_store_relaxed(&targets[i], target);
+}
 
 static int install_all(void)
 {
@@ -266,6 +303,7 @@ static int install_all(void)
 	for (i = 0; i < RTAB_N_HOOKS; i++) {
 		patches[i].name = rtab_hook_name(i);
 		patches[i].hook = hooks[i];
+		patches[i].target = rtab_load_relaxed(&targets[i]);
 		r = patch_prepare(&patches[i]);
 		if (r && i < RTAB_N_HOOKS_NEEDED)
 			return r; /* before anything of libc was changed */
@@ -328,6 +366,8 @@ static void call_all(void)
 		patches[RTAB_HOOK_TRUNCATE].target;
 	int (*volatile call_fallocate)(int, int, off_t, off_t) =
 		patches[RTAB_HOOK_FALLOCATE].target;
+	int (*volatile call_mprotect)(void *, size_t, int) =
+		patches[RTAB_HOOK_MPROTECT].target;
 	int (*volatile call_remap)(void *, size_t, int, size_t, int) =
 		patches[RTAB_HOOK_REMAP_FILE_PAGES].target;
 	char *mem = call_mmap(NULL, 2 * RTAB_PAGE, PROT_READ | PROT_WRITE,
@@ -351,6 +391,8 @@ static void call_all(void)
 		call_fallocate(-1, FALLOC_FL_KEEP_SIZE, 0, 1);
 	if (call_remap)
 		call_remap(NULL, 0, 0, 0, 0);
+	if (call_mprotect)
+		call_mprotect(NULL, 0, PROT_NONE);
 }
 
 int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size)
@@ -368,7 +410,7 @@ int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size)
 	for (i = 0; i < RTAB_N_HOOKS_NEEDED; i++)
 		if (!(*ret_mask & (1u << i))) {
 			snprintf(why, size, "the hook of %s did not run",
-				 patches[i].name);
+				 rtab_hook_name(i));
 			return -EIO;
 		}
 	return 0;

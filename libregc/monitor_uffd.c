@@ -94,6 +94,21 @@ int monitor_uffd_watch(uint64_t start, uint64_t end)
 	return r;
 }
 
+int monitor_uffd_watches(uint64_t start, uint64_t end)
+{
+	struct uffdio_writeprotect wp = {
+		.range = { .start = start, .len = end - start },
+		.mode = 0, /* protects nothing */
+	};
+	int saved = errno, r = 0;
+
+	/* EINVAL: huge pages want their own alignment; they are one mapping. */
+	if (ioctl(rt.uffd, UFFDIO_WRITEPROTECT, &wp) < 0 && errno != EINVAL)
+		r = -errno;
+	errno = saved;
+	return r;
+}
+
 int monitor_uffd_unwatch(uint64_t start, uint64_t end)
 {
 	struct uffdio_range range = { .start = start, .len = end - start };
@@ -203,13 +218,18 @@ static long raw_change(int which, char *mem, uint64_t bytes)
 
 /*
  * The addresses are kept, without memory: for RT_REMOVE_MS regions there would
- * not be cached, because of the madvise above.
+ * not be cached, because of the madvise above.  Where another thread was faster it
+ * keeps what it has.
  */
 static void keep_addresses(char *mem, uint64_t bytes)
 {
-	rtab_raw_mmap(mem, bytes, PROT_NONE,
-		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-		      0, NULL);
+	uint64_t at;
+
+	for (at = 0; at < bytes; at += RTAB_PAGE)
+		rtab_raw_mmap(mem + at, RTAB_PAGE, PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+				      MAP_FIXED_NOREPLACE,
+			      -1, 0, NULL);
 }
 
 int monitor_uffd_selftest(char *why, size_t size)

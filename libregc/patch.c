@@ -421,9 +421,9 @@ static int tell_rival(struct patch *p, uint64_t to)
 		return patch_refuse(p->why, -EEXIST,
 				    "already patched by another regc, stub %#llx",
 				    (unsigned long long)to);
-	return patch_refuse(p->why, -EEXIST,
-			    "already patched, jumps to %#llx in %s",
-			    (unsigned long long)to,
+	/* The name alone: who reads it has room for little. */
+	return patch_refuse(p->why, -EEXIST, "already patched, jumps into %s",
+			    strrchr(name, '/') ? strrchr(name, '/') + 1 :
 			    *name ? name : "anonymous memory");
 }
 
@@ -489,12 +489,13 @@ int patch_prepare_at(struct patch *p, void *target, size_t n_code,
 int patch_prepare(struct patch *p)
 {
 	const struct known *k = known_find(p->name);
-	void *target = NULL;
-	int rc;
+	void *target = p->target;
+	int rc = 0;
 
 	p->why[0] = 0;
 	p->prepared = p->live = false;
-	rc = patch_resolve(p->name, &target);
+	if (!target)
+		rc = patch_resolve(p->name, &target);
 	if (rc)
 		return patch_refuse(p->why, rc, rc == -ENOSYS ?
 				    "libc was not found, so no %s" :

@@ -53,7 +53,7 @@ struct patch {
 	const char *name;	/* "munmap" */
 	void *hook;		/* same signature; never a variadic function */
 	void *orig;		/* out, by prepare: the function unpatched */
-	void *target;		/* out, by prepare: libc's function */
+	void *target;		/* libc's function; by prepare, if NULL before */
 	bool live;		/* out, by commit: calls now go to the hook */
 	char why[PATCH_WHY_BYTES]; /* out: why not, or what was not ideal */
 	/* private */

@@ -45,6 +45,7 @@ extern "C" {
 struct regc_library; /* one user of regc inside a process */
 struct regc_domain;  /* where a key is valid, as one library sees it */
 struct io_uring;     /* of liburing */
+struct ibv_pd;       /* of libibverbs */
 
 /* Access: what the device may do with the memory.  Reading is always allowed. */
 enum {
@@ -178,7 +179,8 @@ REGC_API const char *regc_strerror(int err);
  * Succeeds without a broker too: then gets are uncached, and regc_status()
  * tells.  Waits for a broker at most 2 s.
  * attr may be NULL.  The handle is the caller's until regc_close().
- * -EINVAL: name or attr bad.  -ENOMEM.  -ENOSPC: more than 31 libraries.
+ * -EINVAL: name, attr or REGC_MODE bad.  -ENOMEM.  -ENOSPC: more than 31
+ * libraries.
  */
 REGC_API int regc_open(const char *name, const struct regc_open_attr *attr,
 		       struct regc_library **ret_lib);
@@ -214,6 +216,19 @@ REGC_API int regc_domain_uring_new(struct regc_library *lib, unsigned int entrie
 /* The ring of regc_domain_uring_new(), borrowed; NULL for any other domain. */
 REGC_API struct io_uring *regc_domain_ring(struct regc_domain *dom);
 
+/*
+ * A domain for a protection domain (PD) of an RDMA NIC of the caller's; lkey and
+ * rkey of a lease are its memory region's, handle is the struct ibv_mr *, which
+ * stays regc's.  Two libraries that give the same PD get the same domain.
+ * Borrowed: the PD and its device must outlive the domain.  ibv_dereg_mr() may be
+ * called on any thread that calls regc and on regc's guardian thread.
+ * Remote write and remote atomic include local write, as libibverbs demands.
+ * -EINVAL: pd NULL.  -ENOMEM.  -ENOSPC: more than 16 domains in this process.
+ * -ENOTSUP: regc was built without libibverbs.
+ */
+REGC_API int regc_domain_verbs(struct regc_library *lib, struct ibv_pd *pd,
+			       struct regc_domain **ret_dom);
+
 /* A domain whose registrations cost nothing and mean nothing; for benchmarks. */
 REGC_API int regc_domain_null(struct regc_library *lib,
 			      struct regc_domain **ret_dom);
@@ -230,8 +245,9 @@ REGC_API int regc_domain_custom(struct regc_library *lib,
 /*
  * Closes a domain; NULL is allowed.  The last handle of a domain voids and
  * undoes its registrations.  -EBUSY: a lease of it is still out, or (seen only
- * if this library has leases in other domains) may be; the domain stays open, new gets in it are refused with -ESHUTDOWN, and closing it again after
- * the last put succeeds.
+ * if this library has leases in other domains) may be; the domain stays open, new
+ * gets in it are refused with -ESHUTDOWN if this is its last handle, and closing
+ * it again after the last put succeeds.
  */
 REGC_API int regc_domain_close(struct regc_domain *dom);
 
@@ -271,7 +287,10 @@ REGC_API void regc_put(struct regc_lease *lease);
  */
 REGC_API int regc_lease_ok(const struct regc_lease *lease);
 
-/* The range that the registration of a lease covers, page aligned. */
+/*
+ * The range that the registration of a lease covers, page aligned.  -ENOTUNIQ: a
+ * lease of the parent's, in a child of fork.
+ */
 REGC_API int regc_lease_range(const struct regc_lease *lease, uint64_t *ret_start,
 			      uint64_t *ret_len);
 

@@ -85,8 +85,7 @@ static bool finish_retiring(uint32_t slot)
 		list_push(&rt.void_list, slot);
 		return false;
 	}
-	rt.used_bytes -= s->end - s->start;
-	rt.used_regions--;
+	rt_charge(-(int64_t)(s->end - s->start), -1);
 	rt_show_pinned();
 	s->limbo_tail = rtab_load_relaxed(&rt.area.area->ring_head);
 	s->state = RT_LIMBO;
@@ -115,7 +114,7 @@ static bool begin_retiring(uint32_t slot)
 static bool retire_batch(void)
 {
 	uint32_t slots[RETIRE_BATCH], n = 0, kept = 0, i;
-	bool all = true;
+	bool all = true, fenced;
 
 	rt_cache_lock();
 	while (n < RETIRE_BATCH && rt.void_list.head != RT_NO_SLOT)
@@ -123,10 +122,12 @@ static bool retire_batch(void)
 	rt_cache_unlock();
 	if (n == 0)
 		return false;
-	rtab_heavy_fence(); /* L2a: pairs with take() and end_lease() */
+	fenced = rtab_heavy_fence(); /* L2a: pairs with take() and end_lease() */
 	rt_cache_lock();
 	for (i = 0; i < n; i++)
-		if (begin_retiring(slots[i]))
+		if (!fenced)
+			list_push(&rt.void_list, slots[i]); /* another time */
+		else if (begin_retiring(slots[i]))
 			slots[kept++] = slots[i];
 	rt_cache_unlock();
 	for (i = 0; i < kept; i++)
@@ -136,11 +137,12 @@ static bool retire_batch(void)
 		all &= finish_retiring(slots[i]);
 	rt_cache_unlock();
 	/* What said "not now" waits for another call. */
-	return all;
+	return all && fenced;
 }
 
 void retire_pending(void)
 {
+	miss_retry_refused();
 	if (rtab_load_relaxed(&rt.void_list.n) == 0)
 		return;
 	while (retire_batch())
@@ -152,7 +154,9 @@ void retire_slot(uint32_t slot)
 {
 	struct rt_slot *s = &rt.slots[slot];
 	bool mine = false;
+	int cancel;
 
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	rt_cache_lock();
 	/* Voided by a hook and not noticed yet? */
 	changes_consume();
@@ -171,15 +175,16 @@ void retire_slot(uint32_t slot)
 		link_doorbell_lazy();
 	}
 	retire_pending();
+	pthread_setcancelstate(cancel, NULL);
 }
 
-void retire_rescan(uint32_t cause)
+void retire_rescan(uint32_t cause, bool all)
 {
 	uint32_t slot;
 
 	for (slot = 0; slot < rt.n_slots; slot++)
 		if (rt.slots[slot].state == RT_LIVE && !rt.slots[slot].busy &&
-		    !slot_is_live(slot))
+		    (all || !slot_is_live(slot)))
 			slot_void(slot, cause);
 }
 
@@ -230,10 +235,12 @@ uint32_t evict_own(uint32_t n, uint32_t domain, uint32_t cause)
 {
 	struct victim heap[EVICT_MAX], v;
 	uint32_t found = 0, i;
+	uint64_t now;
 
 	if (n > EVICT_MAX)
 		n = EVICT_MAX;
 	rt_cache_lock();
+	now = rt.area.area->stamp;
 	for (v.slot = 0; v.slot < rt.n_slots && n; v.slot++) {
 		const struct rt_slot *s = &rt.slots[v.slot];
 
@@ -241,8 +248,10 @@ uint32_t evict_own(uint32_t n, uint32_t domain, uint32_t cause)
 			continue;
 		if (domain != RT_NO_SLOT && !(s->domains & (1u << domain)))
 			continue;
-		if (rtab_area_lease_count(&rt.area, v.slot, &v.stamp) == 0)
-			heap_offer(heap, &found, n, v);
+		if (rtab_area_lease_count(&rt.area, v.slot, &v.stamp))
+			continue;
+		v.stamp -= now + RTAB_STAMP_ONE; /* wraps: older is smaller */
+		heap_offer(heap, &found, n, v);
 	}
 	for (i = 0; i < found; i++)
 		slot_void(heap[i].slot, cause);

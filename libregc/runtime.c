@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct rt_hot rt_hot = { .life_word = RT_NO_BROKER };
+struct rt_hot rt_hot = { .life_word = RT_NO_BROKER, .probe_fd = -1 };
 struct runtime rt = {
 	.sock = -1, .doorbell = -1, .area_fd = -1,
 	.uffd = -1, .maps_fd = -1, .wake_fd = -1,
@@ -81,6 +81,13 @@ void rt_lock_take(struct rt_lock *lock)
 		return;
 	while (rtab_exchange(&lock->word, 2) != 0)
 		rt_futex_wait(&lock->word, 2, -1);
+}
+
+bool rt_lock_try(struct rt_lock *lock)
+{
+	uint32_t expected = 0;
+
+	return rtab_cas(&lock->word, &expected, 1);
 }
 
 void rt_lock_drop(struct rt_lock *lock)
@@ -233,15 +240,22 @@ static void close_fd(int *fd)
 
 /*
  * A child must not keep the userfaultfd open: it would keep threads of the
- * parent waiting when everybody who reads it is gone.  The rest waits for the
- * child's first call.  Only async-signal-safe calls here.
+ * parent waiting when everybody who reads it is gone.  And what is not closed
+ * here is not closed later either: by then the program may have closed it, and
+ * the number may be a file of its own.  Only async-signal-safe calls here.
  */
 static void after_fork_in_child(void)
 {
-	if (rt.wipe && rt_forked()) {
-		close_fd(&rt.uffd);
-		close_fd(&rt.sock);
-	}
+	if (!rt.wipe || !rt_forked())
+		return;
+	close_fd(&rt.uffd);
+	close_fd(&rt.sock);
+	close_fd(&rt.doorbell);
+	close_fd(&rt.area_fd);
+	close_fd(&rt.maps_fd);
+	close_fd(&rt.wake_fd);
+	if (rt.watch.view.table)
+		close_fd(&rt.watch.fd);
 }
 
 static void init_once(void)
@@ -260,53 +274,42 @@ static void init_once(void)
 		once_result = -pthread_key_create(&thread_key, thread_exit);
 	if (!once_result)
 		once_result = -pthread_atfork(NULL, NULL, after_fork_in_child);
-	if (!once_result)
-		once_result = rtab_heavy_fence_init();
 	if (once_result) {
 		rtab_raw_munmap(mem, bytes);
 		return;
 	}
 	rt.threads = (struct rt_thread *)(mem + wipe_bytes);
 	rt.attach = 1;
+	rt.fence_err = rtab_heavy_fence_init();
 	((struct rt_wipe *)mem)->attach = 1;
 	rtab_store_release(&rt.wipe, (struct rt_wipe *)mem);
 }
 
 /*
- * init lock held.  Nothing of the parent's is touched but descriptors: its
- * mappings are not in this process, and their addresses may be somebody
- * else's by now.
+ * init lock held.  Nothing of the parent's is touched: its mappings are not in
+ * this process, and their addresses and descriptors may be somebody else's by
+ * now.  Until the last store other threads of the child see rt_forked(), wait for
+ * the init lock in rt_enter(), and hooks pass everything on.
  */
 static void start_over_in_child(void)
 {
-	struct regc_library *libraries[RTAB_N_LIBRARIES];
-	struct rt_wipe *wipe = rt.wipe;
-	struct rt_thread *threads = rt.threads;
-	uint64_t attach = rt.attach;
+	size_t kept = offsetof(struct runtime, kept_end);
 	uint32_t i;
 
 	rt_hot.life_word = RT_NO_BROKER;
-	close_fd(&rt.uffd);
-	close_fd(&rt.sock);
-	close_fd(&rt.doorbell);
-	close_fd(&rt.area_fd);
-	close_fd(&rt.maps_fd);
-	close_fd(&rt.wake_fd);
-	if (rt.watch.fd >= 0 && rt.watch.view.table)
-		close_fd(&rt.watch.fd);
-	memcpy(libraries, rt.libraries, sizeof(libraries));
-	memset(&rt, 0, sizeof(rt));
-	memcpy(rt.libraries, libraries, sizeof(libraries));
-	for (i = 0; i < RTAB_N_LIBRARIES; i++)
-		if (rt.libraries[i])
-			memset(&rt.libraries[i]->slow, 0,
-			       sizeof(rt.libraries[i]->slow));
-	rt.wipe = wipe;
-	rt.threads = threads;
+	rt_hot.probe_fd = -1;
+	memset((char *)&rt + kept, 0, sizeof(rt) - kept);
 	rt.sock = rt.doorbell = rt.area_fd = -1;
 	rt.uffd = rt.maps_fd = rt.wake_fd = -1;
-	rt.attach = attach + 1;
-	rtab_store_release(&wipe->attach, rt.attach);
+	for (i = 0; i < RTAB_N_LIBRARIES; i++) {
+		if (!rt.libraries[i])
+			continue;
+		memset(&rt.libraries[i]->slow, 0, sizeof(rt.libraries[i]->slow));
+		rt.libraries[i]->n_domains = 0;
+	}
+	device_uring_forget();
+	rtab_store_release(&rt.attach, rt.attach + 1);
+	rtab_store_release(&rt.wipe->attach, rt.attach);
 }
 
 int rt_enter(void)
@@ -328,7 +331,7 @@ void rt_set_mode(uint32_t mode, const char *fmt, ...)
 {
 	va_list args;
 
-	rt.mode = mode;
+	rtab_store_relaxed(&rt.mode, mode);
 	va_start(args, fmt);
 	vsnprintf(rt.why, sizeof(rt.why), fmt, args);
 	va_end(args);

@@ -64,8 +64,10 @@
 #define RT_WAIT_MS 200	      /* longest wait for the broker in a get */
 #define RT_OPEN_WAIT_MS 2000  /* the same in regc_open() */
 #define RT_REMOVE_MS 100      /* see removal_under_way() in miss.c */
+#define RT_MAKE_WAIT_MS 2000  /* for another thread that registers the range */
 #define RT_CLOSE_MS 1000      /* for other threads, in regc_domain_close() */
-#define RT_REJOIN_MS 100      /* between two attempts to find a broker */
+#define RT_REJOIN_MS 100      /* between two attempts to find a broker; doubles */
+#define RT_REJOIN_MAX_MS 5000 /* up to this */
 #define RT_MISS_TRIES 8	      /* restarts before a get goes uncached */
 #define RT_WATCH_CAPACITY 65536
 #define RT_LAZY_RECORDS (RTAB_N_RING / 4)
@@ -112,6 +114,7 @@ struct rt_window {
 /* Written at attach and detach only; its own cache line. */
 struct rt_hot {
 	uint32_t life_word; /* what life.word is while tracking works, or ~0 */
+	int probe_fd;	    /* strict mode: the userfaultfd to probe; else -1 */
 } __attribute__((aligned(RTAB_CACHE_LINE)));
 
 _Static_assert(offsetof(struct rt_window, gens) ==
@@ -155,7 +158,6 @@ static inline uint32_t rt_memo_hash(const struct rt_thread *ts, uint64_t addr)
 struct regc_domain {
 	uint64_t attach; /* RT_UNBOUND until there is an area: domain_bind() */
 	struct rtab_reg *regs;
-	int probe_fd; /* strict mode: the userfaultfd to probe; else -1 */
 	uint32_t library; /* index */
 	struct rt_domain *shared;
 	struct regc_library *owner;
@@ -231,10 +233,19 @@ struct rt_list {
 	uint32_t n;
 };
 
+struct uncached; /* uncached.c */
+
 struct runtime {
+	/* what a child of fork keeps, see start_over_in_child() */
 	struct rt_wipe *wipe; /* NULL until the first open */
 	struct rt_thread *threads; /* RTAB_N_THREADS, wiped */
 	uint64_t attach;      /* number of the area in use; grows at fork */
+	char socket_path[128], asked_group[64];
+	uint32_t asked_mode; /* REGC_MODE_*, 0: the broker's */
+	bool asked_off;
+	struct regc_library *libraries[RTAB_N_LIBRARIES];
+	int fence_err; /* of membarrier; then nothing is cached */
+	char kept_end; /* and from here on nothing */
 
 	/* link.c; init lock */
 	bool attached;	 /* an area and, at some time, a broker */
@@ -243,10 +254,10 @@ struct runtime {
 	struct rt_window *window; /* NULL before the first broker */
 	uint32_t life_word; /* of the broker joined last */
 	uint64_t last_join_ns;
+	uint32_t rejoin_ms; /* 0: RT_REJOIN_MS */
+	uint64_t stall_mark; /* link_stalled(); 0: the broker answers */
 	uint32_t broker_pid, space;
-	char group[64], socket_path[128], asked_group[64];
-	uint32_t asked_mode; /* REGC_MODE_*, 0: the broker's */
-	bool asked_off;
+	char group[64];
 	uint64_t hard_bytes, max_region_bytes;
 
 	struct rtab_view table;
@@ -260,7 +271,7 @@ struct runtime {
 	struct rtab_writer watch; /* watched ranges; cache lock to write */
 	uint64_t watch_low, watch_high; /* bounds of all of them */
 	uint32_t watch_seq; /* odd while it changes, see changes.c */
-	uint32_t watch_next_slot;
+	uint32_t watch_next_slot; /* lowest that may be free */
 	bool watch_all; /* it overflowed: everything counts as watched */
 
 	/* cache lock */
@@ -280,7 +291,7 @@ struct runtime {
 	uint64_t next_ticket, denied_ticket;
 	bool own_limit; /* the space's own limit binds: evict here, do not ask */
 	struct rt_domain domains[RTAB_N_DOMAINS];
-	struct regc_library *libraries[RTAB_N_LIBRARIES];
+	struct uncached *refused; /* put, but the device said "not now" */
 	uint64_t deregs, regs, clones, freed_leased, all_voids;
 
 	/* guardian */
@@ -296,6 +307,7 @@ extern RT_HIDDEN struct runtime rt;
 /* ---- runtime.c ---------------------------------------------------------- */
 
 void rt_lock_take(struct rt_lock *lock);
+bool rt_lock_try(struct rt_lock *lock);
 void rt_lock_drop(struct rt_lock *lock);
 static inline void rt_cache_lock(void)
 {
@@ -328,6 +340,13 @@ bool rt_thread_attach(void);
 
 /* Makes the memo of the calling thread fit the number of regions. */
 void rt_memo_fit(struct rt_thread *ts);
+
+/* Cache lock: charges (or, negative, uncharges) the budget. */
+static inline void rt_charge(int64_t bytes, int64_t regions)
+{
+	rtab_store_relaxed(&rt.used_bytes, rt.used_bytes + (uint64_t)bytes);
+	rtab_store_relaxed(&rt.used_regions, rt.used_regions + (uint64_t)regions);
+}
 
 /* Cache lock: the area's copy of how much is registered. */
 static inline void rt_show_pinned(void)
@@ -363,6 +382,8 @@ void list_push(struct rt_list *list, uint32_t slot);
 uint32_t list_pop(struct rt_list *list);
 /* LIMBO slots that the broker has let go of become FREE. */
 void slots_end_limbo(void);
+/* A new broker: all of them, in order, since it readies the lowest first. */
+void slots_start_over(void);
 /* Is the first registration found of slot still valid on both sides? */
 bool slot_is_live(uint32_t slot);
 
@@ -388,6 +409,11 @@ void changes_wake_guardian(void);
 /* Cache lock: what hooks voided is put on the void list, ranges leave the watch. */
 void changes_consume(void);
 /*
+ * After the device registered: is every page of [start, end) mapped and watched?  A
+ * hole that was filled after watch_range() is not.  No lock held.
+ */
+bool watch_is_whole(uint64_t start, uint64_t end);
+/*
  * Puts [start, end) under watch; *ret_cause says why not.  *ret_shared: part of it
  * is shared memory.  No lock held.
  */
@@ -407,17 +433,26 @@ void retire_slot(uint32_t slot);
  * d, or RT_NO_SLOT: any).  Number evicted.
  */
 uint32_t evict_own(uint32_t n, uint32_t domain, uint32_t cause);
-/* Cache lock; every slot whose registration the broker voided goes VOID. */
-void retire_rescan(uint32_t cause);
+/* Cache lock; every slot (or every one that is not live) goes VOID. */
+void retire_rescan(uint32_t cause, bool all);
 
 /* ---- link.c ------------------------------------------------------------- */
 
 /* init lock held: finds a broker and attaches or rejoins; 0 or -errno. */
 int link_join(int wait_ms);
+/*
+ * The broker let a wait of RT_WAIT_MS pass (link_set_stalled()), and has done
+ * nothing since: gets do not wait for it again.
+ */
+bool link_stalled(void);
+void link_set_stalled(void);
 /* No lock: rejoin if there is no broker and the last attempt is long enough ago. */
 void link_rejoin(void);
-/* No lock: the broker is gone.  Voids everything; idempotent. */
-void link_lost(void);
+/*
+ * No lock: the broker is gone.  Voids everything; idempotent.  Without force only
+ * if the broker of this moment is dead: the caller may have looked at another.
+ */
+void link_lost(bool force);
 /* Cache lock: pushes a record; false: the ring is full. */
 bool link_push(const struct rtab_request *request);
 uint32_t link_ring_room(void);
@@ -448,7 +483,11 @@ void monitor_uffd_drain(void);
 int monitor_uffd_selftest(char *why, size_t size);
 int monitor_uffd_watch(uint64_t start, uint64_t end);
 int monitor_uffd_unwatch(uint64_t start, uint64_t end);
+/* -ENOENT: part is a mapping that is not watched; -EAGAIN: an event is unread. */
+int monitor_uffd_watches(uint64_t start, uint64_t end);
 
+/* Looks up libc's functions; may take the loader's lock, so: no lock held. */
+void monitor_hooks_resolve(void);
 /* Patches libc once a process; 0 or -errno with why. */
 int monitor_hooks_install(char *why, size_t size);
 /* Calls every hooked function and looks whether its hook ran. */
@@ -459,11 +498,13 @@ int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size);
 /* Cache lock: writes all libraries and domains into a new area. */
 void library_show_all(void);
 
-/* ---- miss.c ------------------------------------------------------------- */
+/* ---- miss.c, uncached.c ------------------------------------------------------------- */
 
 int miss_get(struct regc_domain *dom, uint64_t start, uint64_t len,
 	     uint32_t access, struct regc_lease *lease);
 void miss_put(struct regc_lease *lease);
+/* Undoes uncached registrations that their device refused to undo before. */
+void miss_retry_refused(void);
 int miss_uncached_range(const struct regc_lease *lease, uint64_t *ret_start,
 			uint64_t *ret_len);
 
@@ -477,13 +518,17 @@ int domain_dereg(struct rt_domain *d, const struct regc_key *key);
 /* Makes what a hit reads, once there is an area. */
 void domain_bind(struct regc_domain *dom);
 void domain_show(const struct rt_domain *d);
+/* *ret_new (or NULL): nobody had a domain of ctx; -EBUSY: it is being closed. */
 int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
-		void *ctx, const char *name, struct regc_domain **ret_dom);
+		void *ctx, const char *name, struct regc_domain **ret_dom,
+		bool *ret_new);
 
 /* ---- device_uring.c ----------------------------------------------------- */
 
 extern RT_HIDDEN const struct regc_device_ops device_uring_ops;
 extern RT_HIDDEN const struct regc_device_ops device_null_ops;
+/* A child of fork has no rings of regc's. */
+void device_uring_forget(void);
 
 /* ---- the probe (strict mode) -------------------------------------------- */
 

@@ -42,7 +42,7 @@ void list_push(struct rt_list *list, uint32_t slot)
 	else
 		rt.slots[list->tail].next = slot;
 	list->tail = slot;
-	list->n++;
+	rtab_store_relaxed(&list->n, list->n + 1);
 }
 
 uint32_t list_pop(struct rt_list *list)
@@ -51,9 +51,23 @@ uint32_t list_pop(struct rt_list *list)
 
 	if (slot != RT_NO_SLOT) {
 		list->head = rt.slots[slot].next;
-		list->n--;
+		rtab_store_relaxed(&list->n, list->n - 1);
 	}
 	return slot;
+}
+
+void slots_start_over(void)
+{
+	uint32_t slot;
+
+	rt.free_list.head = RT_NO_SLOT;
+	rt.limbo_list.head = RT_NO_SLOT;
+	rtab_store_relaxed(&rt.free_list.n, 0);
+	rtab_store_relaxed(&rt.limbo_list.n, 0);
+	for (slot = 0; slot < rt.n_slots; slot++)
+		if (rt.slots[slot].state == RT_FREE ||
+		    rt.slots[slot].state == RT_LIMBO)
+			slots_give_back(slot);
 }
 
 void slots_end_limbo(void)

@@ -10,9 +10,12 @@
  * refused like any other that is not a frame.
  *
  * Law L5: whatever the peer sends ends in a frame, -EPROTO or -ECONNRESET, and
- * no descriptor of a refused packet stays open.  The kernel itself closes those
- * that do not fit the control buffer (MSG_CTRUNC).  The schema has no recursive
- * message, so the depth of unpacking is bounded by it.
+ * no descriptor of a refused packet stays open.  The close of a descriptor may
+ * wait for the peer (a socket that lingers), so whoever must not wait sets
+ * wire->close_fds, and every descriptor goes there: the control buffer holds as
+ * many as a packet can have, because those that do not fit are closed by the
+ * kernel, in recvmsg(2) itself.  The schema has no recursive message, so the
+ * depth of unpacking is bounded by it.
  */
 #include <errno.h>
 #include <poll.h>
@@ -30,10 +33,12 @@
 
 #define SYSTEM_SOCKET "/run/regc/regcached.sock"
 
+#define SCM_MAX_FDS 253 /* the kernel's bound for one packet */
+
 /* Room for the descriptors of one packet, aligned as cmsg(3) asks. */
 union control {
 	struct cmsghdr align;
-	char bytes[CMSG_SPACE(sizeof(int) * REGC_WIRE_MAX_FDS)];
+	char bytes[CMSG_SPACE(sizeof(int) * SCM_MAX_FDS)];
 };
 
 static void *arena_alloc(void *arg, size_t size)
@@ -62,16 +67,31 @@ void regc_wire_init(struct regc_wire *wire)
 	wire->n_fds = 0;
 	for (int i = 0; i < REGC_WIRE_MAX_FDS; i++)
 		wire->fds[i] = -1;
+	wire->close_fds = NULL;
+	wire->close_arg = NULL;
+}
+
+static void close_fds(struct regc_wire *wire, const int *fds, int n)
+{
+	if (wire->close_fds) {
+		wire->close_fds(wire->close_arg, fds, n);
+		return;
+	}
+	for (int i = 0; i < n; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
 }
 
 void regc_wire_drop_fds(struct regc_wire *wire)
 {
-	for (int i = 0; i < wire->n_fds; i++) {
-		if (wire->fds[i] >= 0)
-			close(wire->fds[i]);
-		wire->fds[i] = -1;
-	}
+	int n = wire->n_fds;
+
+	if (n == 0)
+		return;
 	wire->n_fds = 0;
+	close_fds(wire, wire->fds, n);
+	for (int i = 0; i < n; i++)
+		wire->fds[i] = -1;
 }
 
 int regc_wire_take_fd(struct regc_wire *wire, int i)
@@ -90,9 +110,9 @@ static void put_fds(struct msghdr *msg, union control *control, const int *fds,
 {
 	struct cmsghdr *cmsg;
 
-	memset(control, 0, sizeof(*control));
 	msg->msg_control = control->bytes;
 	msg->msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)n_fds);
+	memset(control->bytes, 0, msg->msg_controllen);
 	cmsg = CMSG_FIRSTHDR(msg);
 	cmsg->cmsg_level = SOL_SOCKET;
 	cmsg->cmsg_type = SCM_RIGHTS;
@@ -132,7 +152,8 @@ int regc_wire_send(int sock, const Regc__Frame *frame, const int *fds,
 static int collect_fds(struct regc_wire *wire, struct msghdr *msg)
 {
 	struct cmsghdr *cmsg;
-	int r = 0;
+	int more[SCM_MAX_FDS];
+	int n_more = 0;
 
 	for (cmsg = CMSG_FIRSTHDR(msg); cmsg; cmsg = CMSG_NXTHDR(msg, cmsg)) {
 		size_t n;
@@ -145,15 +166,16 @@ static int collect_fds(struct regc_wire *wire, struct msghdr *msg)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(int), sizeof(int));
-			if (wire->n_fds < REGC_WIRE_MAX_FDS) {
+			if (wire->n_fds < REGC_WIRE_MAX_FDS)
 				wire->fds[wire->n_fds++] = fd;
-			} else {
-				close(fd);
-				r = -EPROTO;
-			}
+			else
+				more[n_more++] = fd;
 		}
 	}
-	return r;
+	if (n_more == 0)
+		return 0;
+	close_fds(wire, more, n_more);
+	return -EPROTO;
 }
 
 /* One packet into wire->packet and wire->fds; its length or -errno. */

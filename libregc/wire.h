@@ -26,6 +26,12 @@ struct regc_wire {
 	size_t arena_used;
 	int fds[REGC_WIRE_MAX_FDS]; /* of the last packet, -1 once taken */
 	int n_fds;
+	/*
+	 * Closes the descriptors that nobody took (negative ones are none); NULL:
+	 * close(2), which may wait for whoever sent them.
+	 */
+	void (*close_fds)(void *arg, const int *fds, int n);
+	void *close_arg;
 };
 
 /*
@@ -55,7 +61,7 @@ int regc_wire_take_fd(struct regc_wire *wire, int i);
 /* Closes descriptors that nobody took. */
 void regc_wire_drop_fds(struct regc_wire *wire);
 
-/* Empties arena accounting and fds; for a new struct. */
+/* Empties arena accounting and fds, closes by close(2); for a new struct. */
 void regc_wire_init(struct regc_wire *wire);
 
 /* Default socket path for uid, "" if none fits; root: /run/regc/regcached.sock */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "regcached/broker.h"
 #include "regcached/client.h"
@@ -199,20 +200,39 @@ static void send_reply(struct admin_job *job, struct admin_page *page, bool more
 	job->text[0] = 0;
 }
 
+static void queue_job(struct admin_job *job)
+{
+	struct user *u = job->client->user;
+
+	if (job->queued)
+		return;
+	job->queued = true;
+	DL_APPEND(u->jobs, job);
+	broker_add_work(job->broker, &u->work);
+}
+
+static void unqueue_job(struct admin_job *job)
+{
+	if (!job->queued)
+		return;
+	job->queued = false;
+	DL_DELETE(job->client->user->jobs, job);
+}
+
 void admin_cancel(struct client *c)
 {
 	struct admin_job *job = c->job;
 
 	if (!job)
 		return;
-	broker_del_work(job->broker, &job->work);
+	unqueue_job(job);
 	c->job = NULL;
 	free(job);
 }
 
-static bool job_step(void *arg)
+/* True: it can go on. */
+static bool job_step(struct admin_job *job)
 {
-	struct admin_job *job = arg;
 	struct client *c = job->client;
 	struct admin_page *page = job->broker->page;
 	enum admin_step step;
@@ -231,10 +251,36 @@ static bool job_step(void *arg)
 	return false;
 }
 
+/* One step of one job of a user; the next step is the next job's. */
+static bool user_step(void *arg)
+{
+	struct user *u = arg;
+	struct admin_job *job = u->jobs;
+
+	if (!job)
+		return false;
+	unqueue_job(job);
+	if (job_step(job))
+		queue_job(job);
+	return u->jobs != NULL;
+}
+
+void admin_user_init(struct user *u)
+{
+	u->work.fn = user_step;
+	u->work.arg = u;
+}
+
+void admin_user_deinit(struct broker *b, struct user *u)
+{
+	assert(!u->jobs);
+	broker_del_work(b, &u->work);
+}
+
 void admin_resume(struct client *c)
 {
 	if (c->job && !c->out)
-		broker_add_work(c->broker, &c->job->work);
+		queue_job(c->job);
 }
 
 static void send_error(struct client *c, int err, const char *text)
@@ -289,9 +335,7 @@ void admin_start(struct client *c, const Regc__Admin *question)
 	if (question->addr || question->len)
 		job->end = question->addr + (question->len ? question->len : 1);
 	job->event = UINT64_MAX;
-	job->work.fn = job_step;
-	job->work.arg = job;
 	c->job = job;
-	broker_add_work(c->broker, &job->work);
+	queue_job(job);
 	client_update_events(c);
 }

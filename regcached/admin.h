@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Answers to regc-ctl: one listing a connection at a time, a page a turn.
+ * Answers to regc-ctl: one listing a connection at a time, a page a step.
  *
  * A listing (job) keeps numbers of spaces and slots as its place, never pointers,
  * so whatever goes away between two pages is just not in the rest.  It goes on
- * when the peer has read what was sent; until then it costs nothing.
+ * when the peer has read what was sent; until then it costs nothing.  Those of
+ * one user that can go on take turns: together they are one piece of work, so
+ * whoever asks on many connections waits for himself (L5).
  *
  * Who sees what: root and the broker's own user everything, others the spaces of
  * their own user (L5).
@@ -24,11 +26,15 @@ struct admin_page;
 struct broker;
 struct client;
 struct space;
+struct user;
 
 void admin_start(struct client *c, const Regc__Admin *question);
 /* The peer may have read what was sent. */
 void admin_resume(struct client *c);
 void admin_cancel(struct client *c);
+/* A user is new, or goes away; his jobs are cancelled by then. */
+void admin_user_init(struct user *u);
+void admin_user_deinit(struct broker *b, struct user *u);
 
 struct admin_page *admin_page_new(void);
 void admin_page_free(struct admin_page *page);
@@ -61,7 +67,8 @@ struct admin_job {
 	struct client *client;
 	struct broker *broker;
 	const struct admin_listing *listing;
-	struct work work;
+	struct admin_job *prev, *next; /* of user->jobs */
+	bool queued;		       /* there: it can go on */
 	/* the question */
 	uint32_t pid, access, state;
 	char group[64], library[32];

@@ -2,8 +2,8 @@
 /*
  * The listings of regc-ctl: which columns, and how a row is filled.
  *
- * A step fills rows until the page is full or enough was read for one turn, and
- * leaves its place in job->space and job->at.  Text that comes from a client was
+ * A step fills rows until the page is full or the slice of the turn is over (one
+ * space, or one chunk of regions, is done in any case), and leaves its place in job->space and job->at.  Text that comes from a client was
  * made printable when it was taken (log_escape).
  */
 #include "regcached/admin.h"
@@ -25,9 +25,13 @@
 #include "shm/cause.h"
 #include "shm/segment.h"
 
-#define SPACES_A_TURN 8	      /* whose counters are read */
-#define CHUNKS_A_TURN 8	      /* of regions looked at */
 #define NAME_BYTES (4 * RTAB_NAME_BYTES + 1) /* escaped */
+
+/* After the first piece of a step, *n of them, a step ends with the slice. */
+static bool is_enough(const struct admin_job *job, int *n)
+{
+	return (*n)++ && broker_slice_is_over(job->broker);
+}
 
 #define COLUMNS(c) (c), RTAB_ARRAY_SIZE(c)
 
@@ -155,10 +159,10 @@ static enum admin_step groups_step(struct admin_job *job, struct admin_page *pag
 	uint64_t told[LEDGER_N_UNITS];
 	struct space *s, *member;
 	const struct ledger *l;
-	uint32_t n;
+	int n = 0;
 
-	for (n = 0; (s = admin_next_space(job)); job->space++) {
-		if (++n > 64)
+	for (; (s = admin_next_space(job)); job->space++) {
+		if (is_enough(job, &n))
 			return ADMIN_AGAIN;
 		if (listed_before(job, s))
 			continue;
@@ -296,7 +300,7 @@ static enum admin_step spaces_step(struct admin_job *job, struct admin_page *pag
 	int n;
 
 	for (n = 0; (s = admin_next_space(job)); job->space++) {
-		if (n++ == SPACES_A_TURN)
+		if (is_enough(job, &n))
 			return ADMIN_AGAIN;
 		if (!space_row(page, s))
 			return ADMIN_FULL;
@@ -417,7 +421,7 @@ static enum admin_step libraries_step(struct admin_job *job,
 	int n;
 
 	for (n = 0; (s = admin_next_space(job)); job->space++, job->at = 0) {
-		if (n++ == SPACES_A_TURN)
+		if (is_enough(job, &n))
 			return ADMIN_AGAIN;
 		if (!library_rows(job, page, s))
 			return ADMIN_FULL;
@@ -534,7 +538,7 @@ static enum admin_step regions_step(struct admin_job *job,
 			job->at = 0;
 			continue;
 		}
-		if (n++ == CHUNKS_A_TURN)
+		if (is_enough(job, &n))
 			return ADMIN_AGAIN;
 		if (!region_rows(job, page, s))
 			return ADMIN_FULL;
@@ -575,7 +579,7 @@ static enum admin_step flush_step(struct admin_job *job, struct admin_page *page
 	int n = 0;
 
 	while ((s = admin_next_space(job))) {
-		if (n++ == CHUNKS_A_TURN)
+		if (is_enough(job, &n))
 			return ADMIN_AGAIN;
 		if (job->at >= s->n_room) {
 			job->n_spaces++;
@@ -734,7 +738,7 @@ static enum admin_step stats_step(struct admin_job *job, struct admin_page *page
 	int n;
 
 	for (n = 0; (s = admin_next_space(job)); job->space++) {
-		if (n++ == SPACES_A_TURN)
+		if (is_enough(job, &n))
 			return ADMIN_AGAIN;
 		stats_add(&job->sums, s);
 		job->n_spaces++;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls that take the lock of a client's address space; see aside.h.
+ * Calls that may wait for a client, aside from the loop; see aside.h.
  *
- * A job is on the list waiting or running; its thread frees it and then takes
- * the next one that waits.  The threads are not joined: the end of the process
- * ends them.
+ * A job belongs to the lane of its user (struct lane), which exists while it has
+ * a job.  A job runs or waits; its thread frees it and takes the next that may
+ * run, of any lane.  Invariant: a job waits only while its lane, or the whole,
+ * has as many threads as it may (or none could be made).  The threads are not
+ * joined: the end of the process ends them.
  */
+#define HASH_NONFATAL_OOM 1
 #include "regcached/aside.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,30 +23,48 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <uthash.h>
 #include <utlist.h>
 
 #include "shm/base.h"
 #include "shm/layout.h"
 
-#define MAX_THREADS 32
-#define MAX_UNPROTECT 4 /* of one owner */
+#define MAX_THREADS 256
+#define MAX_THREADS_A_LANE 4
+#define MAX_UNPROTECT 4 /* of one space */
 #define STACK_BYTES (64 * 1024)
+
+struct lane_key {
+	uint32_t uid;
+	uint32_t lane; /* enum aside_lane */
+};
+
+struct lane {
+	struct lane_key key;
+	uint32_t n_running;
+	uint32_t n_fds; /* of all its jobs */
+	struct aside_job *waiting; /* utlist */
+	UT_hash_handle hh;
+};
 
 struct aside_job {
 	struct aside *aside;
-	uint32_t owner;
-	int fds[ASIDE_MAX_FDS]; /* owned, or -1 */
-	bool unprotect;		/* through fds[0], before the close */
-	bool drain;		/* fds[0], before the close */
+	struct lane *lane;
+	bool unprotect; /* through fds[0], before the close */
+	bool drain;	/* fds[0], before the close */
+	uint32_t space; /* of unprotect */
 	uint64_t addr;
 	struct aside_job *prev, *next;
+	int n_fds;
+	int fds[]; /* owned */
 };
 
 struct aside {
 	pthread_mutex_t lock; /* of all below; a leaf, held for moments */
-	struct aside_job *waiting; /* utlist */
+	struct lane *lanes;   /* uthash by key */
 	struct aside_job *running; /* utlist */
 	unsigned int n_threads;
+	uint32_t n_fds;
 	bool orphan; /* the broker ended: the last thread frees */
 };
 
@@ -80,6 +100,12 @@ struct aside *aside_free(struct aside *a)
 	return NULL;
 }
 
+/* ---- in the thread ------------------------------------------------------- */
+
+/*
+ * As long as it takes.  A socket is not told to stop lingering: that takes its
+ * lock, which its sender can hold and no signal ends the wait for.
+ */
 static void close_all(const int *fds, int n)
 {
 	int i;
@@ -103,7 +129,47 @@ static void run(struct aside_job *job)
 	/* Nothing can be added (shutdown), so this ends. */
 	while (job->drain && recv(job->fds[0], &byte, 1, MSG_DONTWAIT) > 0)
 		;
-	close_all(job->fds, ASIDE_MAX_FDS);
+	close_all(job->fds, job->n_fds);
+}
+
+/* Lock held.  From waiting, or new, to running. */
+static void begin(struct aside *a, struct aside_job *job)
+{
+	job->lane->n_running++;
+	DL_APPEND(a->running, job);
+}
+
+/* Lock held.  The job is over. */
+static void end(struct aside *a, struct aside_job *job)
+{
+	struct lane *lane = job->lane;
+
+	DL_DELETE(a->running, job);
+	lane->n_running--;
+	lane->n_fds -= (uint32_t)job->n_fds;
+	a->n_fds -= (uint32_t)job->n_fds;
+	free(job);
+	if (lane->n_running || lane->waiting)
+		return;
+	HASH_DEL(a->lanes, lane);
+	free(lane);
+}
+
+/* Lock held.  The next that may run, now running, or NULL. */
+static struct aside_job *next(struct aside *a)
+{
+	struct aside_job *job;
+	struct lane *lane;
+
+	for (lane = a->lanes; lane; lane = lane->hh.next) {
+		job = lane->waiting;
+		if (!job || lane->n_running >= MAX_THREADS_A_LANE)
+			continue;
+		DL_DELETE(lane->waiting, job);
+		begin(a, job);
+		return job;
+	}
+	return NULL;
 }
 
 static void *thread_main(void *arg)
@@ -115,21 +181,18 @@ static void *thread_main(void *arg)
 	while (job) {
 		run(job);
 		pthread_mutex_lock(&a->lock);
-		DL_DELETE(a->running, job);
-		free(job);
-		job = a->waiting;
-		if (job) {
-			DL_DELETE(a->waiting, job);
-			DL_APPEND(a->running, job);
-		} else {
+		end(a, job);
+		job = next(a);
+		if (!job)
 			last = --a->n_threads == 0 && a->orphan;
-		}
 		pthread_mutex_unlock(&a->lock);
 	}
 	if (last)
 		destroy(a);
 	return NULL;
 }
+
+/* ---- in the loop --------------------------------------------------------- */
 
 static int start_thread(struct aside_job *job)
 {
@@ -152,110 +215,177 @@ static int start_thread(struct aside_job *job)
 	return r;
 }
 
-/* Runs job now if there is a thread to be had, else later. */
-static void submit(struct aside *a, struct aside_job *job)
+/* Lock held. */
+static struct lane *find_lane(struct aside *a, uint32_t uid, enum aside_lane lane)
+{
+	struct lane_key key = { uid, lane };
+	struct lane *l;
+
+	HASH_FIND(hh, a->lanes, &key, sizeof(key), l);
+	return l;
+}
+
+/* Lock held.  NULL: no memory. */
+static struct lane *get_lane(struct aside *a, uint32_t uid, enum aside_lane lane)
+{
+	struct lane *l = find_lane(a, uid, lane);
+
+	if (l)
+		return l;
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return NULL;
+	l->key.uid = uid;
+	l->key.lane = lane;
+	HASH_ADD(hh, a->lanes, key, sizeof(l->key), l);
+	if (!l->hh.tbl) {
+		free(l);
+		return NULL;
+	}
+	return l;
+}
+
+/* Runs job now if there is a thread to be had, else later.  -ENOMEM. */
+static int submit(struct aside *a, struct aside_job *job, uint32_t uid,
+		  enum aside_lane lane)
 {
 	bool now;
 
 	pthread_mutex_lock(&a->lock);
-	now = a->n_threads < MAX_THREADS;
+	job->lane = get_lane(a, uid, lane);
+	if (!job->lane) {
+		pthread_mutex_unlock(&a->lock);
+		return -ENOMEM;
+	}
+	job->lane->n_fds += (uint32_t)job->n_fds;
+	a->n_fds += (uint32_t)job->n_fds;
+	now = a->n_threads < MAX_THREADS &&
+	      job->lane->n_running < MAX_THREADS_A_LANE;
 	if (now) {
 		a->n_threads++;
-		DL_APPEND(a->running, job);
+		begin(a, job);
 	} else {
-		DL_APPEND(a->waiting, job);
+		DL_APPEND(job->lane->waiting, job);
 	}
 	pthread_mutex_unlock(&a->lock);
 	if (!now || !start_thread(job))
-		return;
+		return 0;
 	/* No thread: the next job's thread takes it. */
 	pthread_mutex_lock(&a->lock);
 	a->n_threads--;
 	DL_DELETE(a->running, job);
-	DL_APPEND(a->waiting, job);
+	job->lane->n_running--;
+	DL_APPEND(job->lane->waiting, job);
 	pthread_mutex_unlock(&a->lock);
+	return 0;
 }
 
-static unsigned int count(struct aside_job *list, uint32_t owner)
+static struct aside_job *job_new(struct aside *a, const int *fds, int n)
 {
-	struct aside_job *job;
-	unsigned int n = 0;
-
-	DL_FOREACH(list, job)
-		n += job->owner == owner;
-	return n;
-}
-
-static struct aside_job *job_new(struct aside *a, uint32_t owner)
-{
-	struct aside_job *job = calloc(1, sizeof(*job));
+	struct aside_job *job = calloc(1, sizeof(*job) + (size_t)n * sizeof(*fds));
 	int i;
 
 	if (!job)
 		return NULL;
 	job->aside = a;
-	job->owner = owner;
-	for (i = 0; i < ASIDE_MAX_FDS; i++)
-		job->fds[i] = -1;
+	for (i = 0; i < n; i++)
+		if (fds[i] >= 0)
+			job->fds[job->n_fds++] = fds[i];
 	return job;
 }
 
-void aside_close(struct aside *a, uint32_t owner, const int *fds, int n)
+/* Submits job, which may be NULL; without memory it is done here. */
+static void submit_close(struct aside *a, struct aside_job *job, uint32_t uid,
+			 enum aside_lane lane, const int *fds, int n)
 {
-	struct aside_job *job;
+	if (job && !submit(a, job, uid, lane))
+		return;
+	free(job);
+	close_all(fds, n); /* may wait; the alternative is to leak */
+}
+
+void aside_close(struct aside *a, uint32_t uid, enum aside_lane lane,
+		 const int *fds, int n)
+{
 	bool any = false;
 	int i;
 
-	assert(n <= ASIDE_MAX_FDS);
 	for (i = 0; i < n; i++)
 		any = any || fds[i] >= 0;
-	if (!any)
-		return;
-	job = job_new(a, owner);
-	if (!job) {
-		close_all(fds, n); /* may wait; the alternative is to leak */
-		return;
-	}
-	memcpy(job->fds, fds, (size_t)n * sizeof(*fds));
-	submit(a, job);
+	if (any)
+		submit_close(a, job_new(a, fds, n), uid, lane, fds, n);
 }
 
-void aside_close_socket(struct aside *a, uint32_t owner, int fd)
+void aside_close_socket(struct aside *a, uint32_t uid, int fd)
 {
-	struct aside_job *job = job_new(a, owner);
+	struct aside_job *job = job_new(a, &fd, 1);
 
 	shutdown(fd, SHUT_RDWR);
-	if (!job) {
-		close(fd);
-		return;
-	}
-	job->fds[0] = fd;
-	job->drain = true;
-	submit(a, job);
+	if (job)
+		job->drain = true;
+	submit_close(a, job, uid, ASIDE_SOCKET, &fd, 1);
 }
 
-int aside_unprotect(struct aside *a, uint32_t owner, int fd, uint64_t addr)
+static unsigned int count(const struct aside_job *list, uint32_t space)
+{
+	const struct aside_job *job;
+	unsigned int n = 0;
+
+	DL_FOREACH(list, job)
+		n += job->unprotect && job->space == space;
+	return n;
+}
+
+int aside_unprotect(struct aside *a, uint32_t uid, uint32_t space, int fd,
+		    uint64_t addr)
 {
 	struct aside_job *job;
+	struct lane *lane;
 	unsigned int n;
 	int r;
 
 	pthread_mutex_lock(&a->lock);
-	n = count(a->running, owner) + count(a->waiting, owner);
+	lane = find_lane(a, uid, ASIDE_OURS);
+	n = count(a->running, space) + (lane ? count(lane->waiting, space) : 0);
 	pthread_mutex_unlock(&a->lock);
 	if (n >= MAX_UNPROTECT)
 		return -EBUSY;
-	job = job_new(a, owner);
-	if (!job)
-		return -ENOMEM;
-	job->unprotect = true;
-	job->addr = addr;
-	job->fds[0] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (job->fds[0] < 0) {
-		r = -errno;
-		free(job);
-		return r;
+	fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	job = job_new(a, &fd, 1);
+	r = job ? 0 : -ENOMEM;
+	if (job) {
+		job->unprotect = true;
+		job->space = space;
+		job->addr = addr;
+		r = submit(a, job, uid, ASIDE_OURS);
 	}
-	submit(a, job);
-	return 0;
+	if (r) {
+		free(job);
+		close(fd); /* not the last: it is a copy */
+	}
+	return r;
+}
+
+uint32_t aside_n_fds(struct aside *a, uint32_t uid, enum aside_lane lane)
+{
+	struct lane *l;
+	uint32_t n;
+
+	pthread_mutex_lock(&a->lock);
+	l = find_lane(a, uid, lane);
+	n = l ? l->n_fds : 0;
+	pthread_mutex_unlock(&a->lock);
+	return n;
+}
+
+uint32_t aside_n_fds_all(struct aside *a)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&a->lock);
+	n = a->n_fds;
+	pthread_mutex_unlock(&a->lock);
+	return n;
 }

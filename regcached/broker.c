@@ -19,8 +19,9 @@
 #include "shm/segment.h"
 
 #define ACCEPTS_A_TURN 16
-#define FDS_OF_OURS 64
-#define FDS_A_CLIENT 6 /* socket, pidfd, doorbell, table, area, userfaultfd */
+#define SLICE_NS 1000000
+#define FDS_OF_OURS 512 /* and of packets that bring more than they may */
+#define FDS_A_CLIENT 6	/* socket, pidfd, doorbell, table, area, userfaultfd */
 #define ACCEPT_RETRY_MS 100
 
 /* ---- work ---------------------------------------------------------------- */
@@ -41,18 +42,29 @@ void broker_del_work(struct broker *b, struct work *w)
 	DL_DELETE(b->work, w);
 }
 
-/* One step of each that is there now; a step may add and delete others. */
+bool broker_slice_is_over(const struct broker *b)
+{
+	return rtab_now_ns() >= b->slice_end_ns;
+}
+
+/*
+ * One step of each that is there now, as far as the slice goes, but of one at
+ * least; a step may add and delete others.
+ */
 static void do_work(struct broker *b)
 {
 	struct work *w;
 	int n;
 
+	b->slice_end_ns = rtab_now_ns() + SLICE_NS;
 	DL_COUNT(b->work, w, n);
 	for (; n > 0 && b->work; n--) {
 		w = b->work;
 		broker_del_work(b, w);
 		if (w->fn(w->arg))
 			broker_add_work(b, w);
+		if (broker_slice_is_over(b))
+			break;
 	}
 }
 
@@ -208,9 +220,16 @@ static uint32_t max_clients(void)
 		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
 			getrlimit(RLIMIT_NOFILE, &limit);
 	}
-	n = limit.rlim_cur > 2 * FDS_OF_OURS ? limit.rlim_cur - FDS_OF_OURS :
-					       FDS_OF_OURS;
+	n = limit.rlim_cur -
+	    rtab_min_u64(FDS_OF_OURS, limit.rlim_cur / 2);
 	return (uint32_t)rtab_min_u64(n / FDS_A_CLIENT, UINT32_MAX);
+}
+
+bool broker_has_fds(const struct broker *b)
+{
+	uint64_t held = aside_n_fds_all(b->aside);
+
+	return b->n_clients + held / FDS_A_CLIENT <= b->max_clients;
 }
 
 static int broker_listen(struct broker *b, const char *path)

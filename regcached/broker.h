@@ -8,11 +8,12 @@
  *                                          |
  *                                        node ledger
  *   reclaim: Needs that wait, and the eviction that is under way
- *   admin:   listings that are under way, one a connection
+ *   admin:   listings that are under way, one a connection, in turns a user
  *   aside:   the few calls that may wait for a client, in threads
  *
  * One turn of the loop
- *   1. every piece of work (struct work) gets one bounded step
+ *   1. pieces of work (struct work) get a bounded step each, in turns, until the
+ *      slice of this turn is over; the rest is first in the next one
  *   2. connections that are to end are freed (only here)
  *   3. life->asleep = 1, then every request ring is looked at (label B1)
  *   4. wait: not at all if there is work left, until the next deadline if a Need
@@ -46,10 +47,12 @@ struct client;
 struct group;
 struct space;
 
-/* Connections of one user. */
+/* Connections of one user, and the questions on them. */
 struct user {
 	uint32_t uid;
 	uint32_t n_connections;
+	struct admin_job *jobs; /* utlist; of these one is worked on, in turns */
+	struct work work;	/* admin.c */
 	UT_hash_handle hh;
 };
 
@@ -93,8 +96,10 @@ struct broker {
 	struct group *groups;	/* uthash by key */
 	struct user *users;	/* uthash by uid */
 	struct work *work;	/* utlist */
+	uint64_t slice_end_ns;	/* of what work may take in this turn */
 	uint32_t n_clients, n_spaces, n_attached;
 	uint32_t max_clients; /* by descriptors */
+	uint32_t n_ready;     /* slots that count, see space.c */
 	uint32_t last_space_id;
 	int uffd_device; /* /dev/userfaultfd, or -1 */
 	uid_t uid;	 /* the broker's own */
@@ -129,6 +134,11 @@ static inline uint64_t broker_option(const struct broker *b, enum option_id id)
 
 void broker_add_work(struct broker *b, struct work *w);
 void broker_del_work(struct broker *b, struct work *w);
+/* A step that could go on should end. */
+bool broker_slice_is_over(const struct broker *b);
+
+/* Are there descriptors for the connections that there are? */
+bool broker_has_fds(const struct broker *b);
 
 /* The space with the least id >= id, or NULL. */
 struct space *broker_space_from(struct broker *b, uint32_t id);

@@ -28,6 +28,8 @@
 
 #define FRAMES_A_TURN 16
 #define OUT_MAX_BYTES (128 * 1024)
+#define UNASKED_MAX_FDS 64 /* of a user, that wait for their close */
+#define HELD_SLACK 64	   /* sockets of a user, that wait for their close */
 
 struct client_packet {
 	struct client_packet *prev, *next;
@@ -219,6 +221,7 @@ static void user_unref(struct broker *b, struct user *u)
 {
 	if (!u || --u->n_connections)
 		return;
+	admin_user_deinit(b, u);
 	HASH_DEL(b->users, u);
 	free(u);
 }
@@ -240,7 +243,7 @@ void client_free(struct client *c)
 	user_unref(b, c->user);
 	b->n_clients--;
 	/* A peer that sent descriptors nobody received: their close may wait. */
-	aside_close_socket(b->aside, 0, c->fd);
+	aside_close_socket(b->aside, c->uid, c->fd);
 	if (c->pid_fd >= 0)
 		close(c->pid_fd);
 	if (c->doorbell >= 0)
@@ -366,6 +369,7 @@ static void on_hello(struct client *c, const Regc__Hello *hello)
 		refuse_hello(c, r, text);
 		return;
 	}
+	c->space->hello_capacity = hello->capacity;
 	device = hello->want_uffd_device && b->uffd_device >= 0 &&
 		 broker_option(b, OPTION_UFFD_DEVICE);
 	send_welcome(c, choose_mode((uint32_t)broker_option(b, OPTION_MODE),
@@ -394,7 +398,7 @@ static void on_attach(struct client *c, const Regc__Attach *attach)
 	if (!r)
 		r = space_attach(s, attach->why, fds[0], fds[1]);
 	if (r) {
-		aside_close(b->aside, s->id, fds, 2);
+		aside_close(b->aside, c->uid, ASIDE_UNASKED, fds, 2);
 		client_drop(c, r, "its area or userfaultfd is not acceptable");
 		return;
 	}
@@ -489,13 +493,18 @@ static void on_frame(struct client *c, const Regc__Frame *frame)
 }
 
 /* Whatever nobody took; a close may wait, so not here. */
-static void drop_fds(struct broker *b)
+static void close_unasked(void *arg, const int *fds, int n)
 {
-	int fds[REGC_WIRE_MAX_FDS], i;
+	struct client *c = arg;
 
-	for (i = 0; i < REGC_WIRE_MAX_FDS; i++)
-		fds[i] = regc_wire_take_fd(&b->wire, i);
-	aside_close(b->aside, 0, fds, REGC_WIRE_MAX_FDS);
+	aside_close(c->broker->aside, c->uid, ASIDE_UNASKED, fds, n);
+}
+
+/* Has its user sent too many descriptors whose close does not end? */
+static bool is_clogged(const struct client *c)
+{
+	return aside_n_fds(c->broker->aside, c->uid, ASIDE_UNASKED) >
+	       UNASKED_MAX_FDS;
 }
 
 static void client_input(struct client *c)
@@ -504,7 +513,13 @@ static void client_input(struct client *c)
 	Regc__Frame *frame;
 	int n, r;
 
+	b->wire.close_fds = close_unasked;
+	b->wire.close_arg = c;
 	for (n = 0; n < FRAMES_A_TURN && !c->dead && !c->job; n++) {
+		if (is_clogged(c)) {
+			client_drop(c, -EDQUOT, "its user's descriptors do not close");
+			break;
+		}
 		r = regc_wire_recv(&b->wire, c->fd, &frame);
 		if (r == -EAGAIN)
 			break;
@@ -514,7 +529,7 @@ static void client_input(struct client *c)
 			client_kill(c, "closed by the peer");
 		else
 			on_frame(c, frame);
-		drop_fds(b);
+		regc_wire_drop_fds(&b->wire);
 	}
 	client_flush_voided(b);
 }
@@ -543,27 +558,59 @@ static void pid_event(void *arg, uint32_t events)
 
 /* ---- the beginning ------------------------------------------------------- */
 
+/*
+ * May uid have one more than n connections?  Sockets of ended ones that are still
+ * open count too, but for those that are just being closed.
+ */
+static int check_user(struct broker *b, uint32_t uid, uint32_t n)
+{
+	uint64_t max = broker_option(b, OPTION_USER_CONNECTIONS);
+	uint64_t held = aside_n_fds(b->aside, uid, ASIDE_SOCKET);
+
+	if (n >= max || n + held >= max + HELD_SLACK)
+		return -EDQUOT;
+	if (aside_n_fds(b->aside, uid, ASIDE_UNASKED) > UNASKED_MAX_FDS)
+		return -EBUSY;
+	return 0;
+}
+
 static int user_ref(struct broker *b, uint32_t uid, struct user **ret)
 {
 	struct user *u;
+	int r;
 
 	HASH_FIND(hh, b->users, &uid, sizeof(uid), u);
+	r = check_user(b, uid, u ? u->n_connections : 0);
+	if (r)
+		return r;
 	if (!u) {
 		u = calloc(1, sizeof(*u));
 		if (!u)
 			return -ENOMEM;
 		u->uid = uid;
+		admin_user_init(u);
 		HASH_ADD(hh, b->users, uid, sizeof(u->uid), u);
 		if (!u->hh.tbl) {
 			free(u);
 			return -ENOMEM;
 		}
 	}
-	if (u->n_connections >= broker_option(b, OPTION_USER_CONNECTIONS))
-		return -EDQUOT;
 	u->n_connections++;
 	*ret = u;
 	return 0;
+}
+
+/* Why one more was refused. */
+static const char *refusal(int err)
+{
+	switch (err) {
+	case -EDQUOT:
+		return "limit.user.connections of the broker is reached";
+	case -EBUSY:
+		return "descriptors that this user sent do not close";
+	default:
+		return "the broker has no descriptor or memory left";
+	}
 }
 
 /* A descriptor for the process at the other end, not for one of its number. */
@@ -604,7 +651,7 @@ int client_new(struct broker *b, int fd)
 	int r = -ENOMEM;
 
 	if (!c) {
-		close(fd);
+		aside_close_socket(b->aside, b->uid, fd);
 		return r;
 	}
 	c->broker = b;
@@ -619,13 +666,10 @@ int client_new(struct broker *b, int fd)
 	}
 	c->pid = (uint32_t)cred.pid;
 	c->uid = cred.uid;
-	r = b->n_clients > b->max_clients ? -EMFILE :
-					    user_ref(b, c->uid, &c->user);
+	r = broker_has_fds(b) ? user_ref(b, c->uid, &c->user) : -EMFILE;
 	if (r) {
 		b->stats.refused++;
-		client_send_error(c, r, r == -EDQUOT ?
-			"limit.user.connections of the broker is reached" :
-			"the broker has no descriptor or memory left");
+		client_send_error(c, r, refusal(r));
 		client_kill(c, "over a limit");
 		return r;
 	}

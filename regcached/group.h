@@ -27,6 +27,7 @@ struct group {
 	struct broker *broker;
 	struct ledger ledger;
 	uint32_t n_spaces;
+	uint32_t n_ready; /* slots of its spaces that count, see space.c */
 	UT_hash_handle hh;
 };
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,25 +67,58 @@ static int check_directory(const char *path)
 	return 0;
 }
 
+/*
+ * Whoever can open the file can lock it and keep every later broker away, so it
+ * is for its owner alone; an older version made it readable to all.
+ */
+static int open_lock(struct listener *l, const char *path)
+{
+	struct stat st;
+
+	l->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (l->lock_fd < 0 || fstat(l->lock_fd, &st) < 0)
+		return fail("cannot open lock file", path, errno);
+	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_nlink != 1) {
+		log_error("lock file \"%s\" belongs to user %u or is not a file "
+			  "of its own: remove it", path,
+			  (unsigned int)st.st_uid);
+		return -EPERM;
+	}
+	if (st.st_mode & 0177 && fchmod(l->lock_fd, 0600) < 0)
+		return fail("cannot set the mode of", path, errno);
+	return 0;
+}
+
+/* Somebody else has the lock: a broker, if the pid in the file lives. */
+static int lock_is_held(const struct listener *l, const char *path)
+{
+	char text[32];
+	ssize_t n = pread(l->lock_fd, text, sizeof(text) - 1, 0);
+	int pid;
+
+	text[n > 0 ? n : 0] = 0;
+	pid = atoi(text);
+	if (pid > 0 && (kill(pid, 0) == 0 || errno == EPERM))
+		log_error("another regcached, pid %d, listens on \"%s\"", pid,
+			  l->path);
+	else
+		log_error("lock file \"%s\" is held by another process, which is "
+			  "not the regcached that wrote it (pid %d)", path, pid);
+	return -EADDRINUSE;
+}
+
 static int take_lock(struct listener *l)
 {
 	char path[OPTION_PATH_BYTES + 8], text[32];
-	ssize_t n;
 	int r;
 
 	snprintf(path, sizeof(path), "%s.lock", l->path);
-	l->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (l->lock_fd < 0)
-		return fail("cannot open lock file", path, errno);
-	if (flock(l->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno != EWOULDBLOCK)
-			return fail("cannot lock", path, errno);
-		n = pread(l->lock_fd, text, sizeof(text) - 1, 0);
-		text[n > 0 ? n : 0] = 0;
-		log_error("another regcached, pid %d, listens on \"%s\"",
-			  atoi(text), l->path);
-		return -EADDRINUSE;
-	}
+	r = open_lock(l, path);
+	if (r)
+		return r;
+	if (flock(l->lock_fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? lock_is_held(l, path) :
+					      fail("cannot lock", path, errno);
 	r = snprintf(text, sizeof(text), "%d\n", (int)getpid());
 	if (ftruncate(l->lock_fd, 0) < 0 ||
 	    pwrite(l->lock_fd, text, (size_t)r, 0) != r)

@@ -119,7 +119,7 @@ static int check_area_file(int fd)
 	return rtab_segment_check(fd, 0, sizeof(struct rtab_area), NULL);
 }
 
-static int check_area_head(int fd, const struct rtab_area *area,
+static int check_area_head(int fd, const struct rtab_area *area, uint32_t max,
 			   uint32_t *ret_capacity)
 {
 	/* relaxed: one read; it is the client's to keep it as it was */
@@ -128,7 +128,7 @@ static int check_area_head(int fd, const struct rtab_area *area,
 
 	if (rtab_load_relaxed(&area->magic) != RTAB_AREA_MAGIC ||
 	    rtab_load_relaxed(&area->major) != RTAB_MAJOR || capacity == 0 ||
-	    capacity > RTAB_MAX_CAPACITY)
+	    capacity > max)
 		return -EPROTO;
 	r = rtab_segment_check(fd, rtab_area_bytes(capacity), 0, NULL);
 	if (!r)
@@ -149,7 +149,10 @@ int space_attach(struct space *s, const char *why, int area_fd, int uffd_fd)
 			     area_fd, 0, &r);
 	if (!area)
 		return r;
-	r = check_area_head(area_fd, area, &capacity);
+	r = check_area_head(area_fd, area,
+			    (uint32_t)rtab_max_u64(s->hello_capacity,
+				s->writer.view.index.capacity),
+			    &capacity);
 	if (!r && uffd_fd >= 0)
 		r = uffd_new(s, uffd_fd, &s->uffd);
 	if (r) {
@@ -168,6 +171,12 @@ int space_attach(struct space *s, const char *why, int area_fd, int uffd_fd)
 	s->broker->n_attached++;
 	s->broker->stats.attached++;
 	return 0;
+}
+
+/* Of so many ready slots those that count against limits. */
+static uint32_t ready_charged(uint32_t ready)
+{
+	return ready > SPACE_READY_FREE ? ready - SPACE_READY_FREE : 0;
 }
 
 /* From here on no answer from this table is trusted, whoever still reads it. */
@@ -198,8 +207,11 @@ struct space *space_free(struct space *s)
 		b->n_attached--;
 	if (s->area)
 		rtab_raw_munmap((void *)s->area, AREA_MAPPED_BYTES);
+	/* Often the last one, and then as long as its memory is large. */
 	if (s->area_fd >= 0)
-		close(s->area_fd);
+		aside_close(b->aside, s->uid, ASIDE_OURS, &s->area_fd, 1);
+	s->group->n_ready -= ready_charged(s->writer.ready);
+	b->n_ready -= ready_charged(s->writer.ready);
 	rtab_writer_deinit(&s->writer);
 	history_deinit(&s->history);
 	free(s->regions);
@@ -222,6 +234,14 @@ struct region *space_region(struct space *s, uint32_t slot)
 	if (slot >= s->n_room || s->regions[slot].state == REGION_NONE)
 		return NULL;
 	return &s->regions[slot];
+}
+
+/* Nothing is told: what was kept for regions is not needed. */
+static void drop_room(struct space *s)
+{
+	free(s->regions);
+	s->regions = NULL;
+	s->n_room = 0;
 }
 
 /* Room for slot, below space_n_slots(), and those of the same step. */
@@ -364,6 +384,31 @@ static void reject(struct space *s, const struct rtab_request *req, int err)
 	client_tell_voided(s->client, req->slot, RTAB_CAUSE_REJECTED);
 }
 
+/*
+ * More slots, as told regions need them: the client uses low ones first, and what
+ * it has and did not tell yet fits the ring, which is less than half a step.  They
+ * stay, so what a space has beyond SPACE_READY_FREE counts against the limits of
+ * its group and of the node (L5).  Without, the client stays with what it has.
+ */
+static void make_ready(struct space *s)
+{
+	uint32_t *of_group = &s->group->n_ready, *of_node = &s->broker->n_ready;
+	uint32_t had = s->writer.ready, more;
+	uint32_t slot = (uint32_t)s->told[LEDGER_REGIONS];
+
+	if (slot + RTAB_READY_STEP / 2 < had)
+		return;
+	if (had >= SPACE_READY_FREE &&
+	    (*of_group + RTAB_READY_STEP > s->group->ledger.max[LEDGER_REGIONS] ||
+	     *of_node + RTAB_READY_STEP > s->broker->node.max[LEDGER_REGIONS]))
+		return;
+	if (rtab_writer_make_ready(&s->writer, slot))
+		return;
+	more = ready_charged(s->writer.ready) - ready_charged(had);
+	*of_group += more;
+	*of_node += more;
+}
+
 static void record_add(struct space *s, const struct rtab_request *req)
 {
 	uint64_t now = rtab_now_ns();
@@ -391,8 +436,7 @@ static void record_add(struct space *s, const struct rtab_request *req)
 	s->told[LEDGER_REGIONS]++;
 	s->n_live++;
 	note(s, HISTORY_ADDED, req->slot, req->start, req->end, 0, req->library);
-	/* Without memory the client stays with the slots it has. */
-	rtab_writer_make_ready(&s->writer, req->slot);
+	make_ready(s);
 }
 
 static void record_del(struct space *s, const struct rtab_request *req)
@@ -477,6 +521,8 @@ int space_drain(struct space *s)
 			break;
 		record(s, &req);
 	}
+	if (!s->told[LEDGER_REGIONS] && s->n_room > RTAB_READY_STEP)
+		drop_room(s);
 	if (r < 0)
 		return r;
 	if (n)

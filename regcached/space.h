@@ -37,6 +37,7 @@ struct uffd;
 
 #define SPACE_PROGRAM_BYTES 64
 #define SPACE_LEASE_CHUNK 1024 /* slots read at a time */
+#define SPACE_READY_FREE (2 * RTAB_READY_STEP) /* slots without charge */
 #define SPACE_CHUNK_DIVISOR 8  /* of the limit, granted ahead */
 #define SPACE_CHUNK_MIN_BYTES (UINT64_C(64) << 20)
 #define SPACE_CHUNK_MIN_REGIONS 1024
@@ -69,6 +70,7 @@ struct space {
 	struct ledger ledger;
 	uint64_t chunk[LEDGER_N_UNITS];
 	struct rtab_writer writer;
+	uint32_t hello_capacity; /* of the area, as said then; 0: as told */
 
 	/* from Attach on */
 	bool attached;

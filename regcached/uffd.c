@@ -112,7 +112,8 @@ static void on_fault(struct uffd *u, const struct uffd_msg *msg)
 	if (!(msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP))
 		client_drop(u->space->client, -EPROTO,
 			    "its userfaultfd has faults that nobody serves");
-	else if (aside_unprotect(b->aside, u->space->id, u->fd, page))
+	else if (aside_unprotect(b->aside, u->space->uid, u->space->id, u->fd,
+				 page))
 		ioctl(u->fd, UFFDIO_WAKE, &range); /* it faults again, later */
 }
 
@@ -149,7 +150,8 @@ static void on_event(struct uffd *u, const struct uffd_msg *msg)
 	case UFFD_EVENT_FORK:
 		/* Not asked for, but a client can; it comes with a descriptor. */
 		fork_fd = (int)msg->arg.fork.ufd;
-		aside_close(u->space->broker->aside, u->space->id, &fork_fd, 1);
+		aside_close(u->space->broker->aside, u->space->uid,
+			    ASIDE_UNASKED, &fork_fd, 1);
 		/* fall through */
 	default:
 		stats->events_other++;
@@ -344,7 +346,7 @@ struct uffd *uffd_free(struct uffd *u)
 	b = u->space->broker;
 	loop_del(&b->loop, &u->source);
 	broker_del_work(b, &u->work);
-	aside_close(b->aside, u->space->id, &u->fd, 1);
+	aside_close(b->aside, u->space->uid, ASIDE_OURS, &u->fd, 1);
 	free(u);
 	return NULL;
 }

@@ -68,7 +68,10 @@ uint32_t rtab_area_lease_count(const struct rtab_area_view *view, uint32_t slot,
 	for (t = 0; t < n; t++) {
 		word = rtab_load_relaxed(&rtab_area_leases(view, t)[slot]);
 		sum += (uint32_t)(word & RTAB_COUNT_MASK);
-		stamp = rtab_max_u64(stamp, word >> RTAB_COUNT_BITS);
+		word &= ~RTAB_COUNT_MASK;
+		/* Stamps wrap after 52 days; 0 is "never". */
+		if (word && (!stamp || (int64_t)(word - stamp) > 0))
+			stamp = word;
 	}
 	if (ret_stamp)
 		*ret_stamp = stamp;
@@ -106,6 +109,14 @@ int rtab_ring_pop(const struct rtab_area *area, uint64_t *tail,
 
 /* ---- changes made by the client ----------------------------------------- */
 
+static uint32_t change_check(uint64_t seq, uint64_t start, uint64_t end)
+{
+	uint64_t x = (seq ^ start * UINT64_C(0x9e3779b97f4a7c15)) +
+		     end * UINT64_C(0xc2b2ae3d27d4eb4f);
+
+	return (uint32_t)(x ^ x >> 32);
+}
+
 void rtab_area_log_change(struct rtab_area *area, uint64_t start, uint64_t end,
 			  uint32_t cause)
 {
@@ -118,6 +129,7 @@ void rtab_area_log_change(struct rtab_area *area, uint64_t start, uint64_t end,
 	rtab_store_relaxed(&change->start, start);
 	rtab_store_relaxed(&change->end, end);
 	rtab_store_relaxed(&change->cause, cause);
+	rtab_store_relaxed(&change->check, change_check(seq, start, end));
 	/* H1 release: the entry is whole */
 	rtab_store_release(&change->seq, seq + 1);
 	rtab_fence_full();
@@ -136,8 +148,10 @@ static bool change_read(const struct rtab_area *area, uint64_t seq,
 	ret->start = rtab_load_relaxed(&change->start);
 	ret->end = rtab_load_relaxed(&change->end);
 	ret->cause = rtab_load_relaxed(&change->cause);
+	ret->check = rtab_load_relaxed(&change->check);
 	rtab_fence_acquire();
-	return rtab_load_relaxed(&change->seq) == seq + 1;
+	return rtab_load_relaxed(&change->seq) == seq + 1 &&
+	       ret->check == change_check(seq, ret->start, ret->end);
 }
 
 bool rtab_area_changed_since(const struct rtab_area *area, uint64_t seq,

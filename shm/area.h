@@ -13,7 +13,9 @@
  *      takes a number (change_seq + 1), fills the entry, then stores the number
  *      into it (release).  A reader that finds another number in an entry takes
  *      it for a change of everything.  A writer that dies in between leaves just
- *      that: everything void, never a change unseen.
+ *      that: everything void, never a change unseen.  A writer that sleeps in
+ *      between until its entry is another's writes its range under the other's
+ *      number: check, over all three, does not fit then.
  */
 #ifndef REGC_SHM_AREA_H
 #define REGC_SHM_AREA_H
@@ -68,7 +70,8 @@ static inline void rtab_lease_put(uint64_t *word)
 
 	if ((old & RTAB_COUNT_MASK) == 0) /* another thread's get: wrap */
 		old += RTAB_COUNT_MASK + 1;
-	rtab_store_relaxed(word, old - 1);
+	/* release: what was done under the lease is done */
+	rtab_store_release(word, old - 1);
 }
 
 /* The same for thread slot 0, which several threads share. */
@@ -77,7 +80,8 @@ void rtab_lease_put_shared(uint64_t *word);
 
 /*
  * Leases of slot over all threads, mod 2^24.  Exact only after the slot was
- * voided and rtab_heavy_fence() ran; *ret_stamp (or NULL): the latest use.
+ * voided and rtab_heavy_fence() ran; *ret_stamp (or NULL): the latest use, in
+ * units of RTAB_STAMP_ONE, 0: never.
  */
 uint32_t rtab_area_lease_count(const struct rtab_area_view *view, uint32_t slot,
 			       uint64_t *ret_stamp);

@@ -20,6 +20,7 @@ static const struct {
 	[RTAB_CAUSE_HOOK_BRK] = { "brk", "voided by a shrinking heap (brk)" },
 	[RTAB_CAUSE_HOOK_SHM] = { "shm", "voided by shmdt or shmat" },
 	[RTAB_CAUSE_HOOK_FILE] = { "file", "voided by a change of the file" },
+	[RTAB_CAUSE_HOOK_MPROTECT] = { "mprotect", "voided by mprotect" },
 	[RTAB_CAUSE_UFFD_UNMAP] = { "uffd-unmap",
 				    "voided by an unmap event of userfaultfd" },
 	[RTAB_CAUSE_UFFD_REMAP] = { "uffd-remap",
@@ -73,6 +74,7 @@ const char *rtab_hook_name(uint32_t hook)
 		[RTAB_HOOK_TRUNCATE] = "truncate",
 		[RTAB_HOOK_FALLOCATE] = "fallocate",
 		[RTAB_HOOK_REMAP_FILE_PAGES] = "remap_file_pages",
+		[RTAB_HOOK_MPROTECT] = "mprotect",
 	};
 
 	return hook < RTAB_N_HOOKS ? names[hook] : "unknown";

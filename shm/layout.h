@@ -127,6 +127,18 @@ struct rtab_record {
 	uint32_t reserved;
 };
 
+/*
+ * Access bits are those of regc.h.  Most are permissions, and a region with more
+ * of them serves a request for less; this one changes what the device does, and
+ * must be as asked (REGC_ACCESS_RELAXED_ORDERING).
+ */
+#define RTAB_ACCESS_EXACT (UINT32_C(1) << 4)
+
+static inline int rtab_access_serves(uint32_t have, uint32_t want)
+{
+	return ((have ^ want) & (want | RTAB_ACCESS_EXACT)) == 0;
+}
+
 #define RTAB_NODE_KEYS 20
 
 /* Immutable once reachable from a root; see shm/index.h. */
@@ -241,6 +253,7 @@ enum rtab_cause {
 	RTAB_CAUSE_HOOK_BRK,
 	RTAB_CAUSE_HOOK_SHM,
 	RTAB_CAUSE_HOOK_FILE,
+	RTAB_CAUSE_HOOK_MPROTECT,
 	RTAB_CAUSE_UFFD_UNMAP,
 	RTAB_CAUSE_UFFD_REMAP,
 	RTAB_CAUSE_UFFD_REMOVE,
@@ -276,6 +289,7 @@ enum rtab_hook {
 	RTAB_HOOK_TRUNCATE,
 	RTAB_HOOK_FALLOCATE,
 	RTAB_HOOK_REMAP_FILE_PAGES,
+	RTAB_HOOK_MPROTECT,
 	RTAB_N_HOOKS
 };
 
@@ -284,7 +298,7 @@ struct rtab_area_change {
 	uint64_t start;
 	uint64_t end;
 	uint32_t cause;
-	uint32_t time_ms; /* CLOCK_MONOTONIC, low bits */
+	uint32_t check; /* client: of seq, start and end */
 };
 
 struct rtab_library {

@@ -133,12 +133,14 @@ int rtab_heavy_fence_init(void)
 			MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
 }
 
-void rtab_heavy_fence(void)
+bool rtab_heavy_fence(void)
 {
+	long r;
+
 	rtab_fence_full();
-	/* Registered in rtab_heavy_fence_init(), so it cannot fail. */
-	raw(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
+	r = raw(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0, 0, 0, 0);
 	rtab_fence_full();
+	return r == 0;
 }
 
 static uint64_t clock_ns(clockid_t clock)

@@ -33,7 +33,8 @@ int rtab_raw_madvise(void *addr, uint64_t bytes, int advice);
 
 /* membarrier private expedited: registered once, then the heavy fence. */
 int rtab_heavy_fence_init(void);
-void rtab_heavy_fence(void);
+/* False: the kernel did not do it, and nothing may be concluded. */
+bool rtab_heavy_fence(void);
 
 /* CLOCK_MONOTONIC and CLOCK_BOOTTIME in ns. */
 uint64_t rtab_now_ns(void);

@@ -184,12 +184,12 @@ int rtab_writer_void(struct rtab_writer *w, uint32_t slot)
 	rtab_store_release(&w->view.gens[slot], w->view.gens[slot] + 1);
 	if (told) {
 		/*
-		 * Without a free node the entry stays in the tree and points at
-		 * a void slot; but n_nodes is sized so that this cannot be.
+		 * Without memory for a node the entry stays in the tree and
+		 * points at a void slot: a miss, and its start is taken.
 		 */
-		if (rtab_index_remove(w->index, record->cls, record->start))
-			abort();
 		w->view.table->classes[record->cls].n_regions--;
+		return rtab_index_remove(w->index, record->cls, record->start) ?
+			       -ENOMEM : 0;
 	}
 	return 0;
 }
@@ -308,7 +308,7 @@ static bool slot_covers(const struct rtab_view *view, uint32_t slot,
 int rtab_lookup_slot(const struct rtab_view *view, uint64_t start, uint32_t access,
 		     uint32_t *cls_cursor, uint32_t *ret_slot)
 {
-	uint32_t want = access | RTAB_CLASS_USED, c, class_access;
+	uint32_t c, class_access;
 	uint64_t found;
 	int r;
 
@@ -316,7 +316,7 @@ int rtab_lookup_slot(const struct rtab_view *view, uint64_t start, uint32_t acce
 		class_access = rtab_load_acquire(&view->index.classes[c].access);
 		if (class_access == 0)
 			break;
-		if ((class_access & want) != want)
+		if (!rtab_access_serves(class_access, access))
 			continue;
 		r = rtab_index_floor(&view->index, c, start, ret_slot, &found);
 		if (r == -ENOENT)

@@ -63,7 +63,10 @@ int rtab_writer_make_ready(struct rtab_writer *w, uint32_t slot);
 int rtab_writer_add(struct rtab_writer *w, uint32_t slot, uint64_t start,
 		    uint64_t end, uint32_t access);
 
-/* Voids slot, told or blank, at once.  -EINVAL: slot not ready. */
+/*
+ * Voids slot, told or blank, at once.  -EINVAL: slot not ready.  -ENOMEM: it is
+ * void, but the index still has its start.
+ */
 int rtab_writer_void(struct rtab_writer *w, uint32_t slot);
 
 /* Slots of any class that overlap [start, end), for the broker; max as above. */

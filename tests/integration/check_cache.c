@@ -77,14 +77,14 @@ START_TEST(two_libraries_share_one_registration)
 	struct regc_lease b = get_in(dom2, mem, 4 * PAGE, W);
 
 	ck_assert_uint_eq(a.lkey, b.lkey);
-	ck_assert_uint_eq(fake.regs, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.regs), 1);
 	ck_assert_uint_eq(stats_of(mpi).misses, 1);
 	ck_assert_uint_eq(stats_of(mpi).hits, 0);
 	ck_assert_uint_eq(stats_of(pfs).hits, 1);
 	regc_put(&a);
 	ck_assert_int_eq(regc_lease_ok(&b), 1);
 	regc_put(&b);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 }
 END_TEST
 
@@ -105,7 +105,7 @@ START_TEST(second_get_hits_and_any_part_of_a_region_hits)
 		ck_assert_uint_eq(len, 16 * PAGE);
 		regc_put(&b);
 	}
-	ck_assert_uint_eq(fake.regs, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.regs), 1);
 }
 END_TEST
 
@@ -129,11 +129,11 @@ START_TEST(overlapping_requests_grow_one_region)
 	/* One region of the union; the first lease keeps the old registration. */
 	ck_assert_uint_eq(fake.last_start, (uintptr_t)mem);
 	ck_assert_uint_eq(fake.last_len, 5 * PAGE);
-	ck_assert_uint_eq(fake.live, 2);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 2);
 	ck_assert_int_eq(regc_lease_ok(&a), 0);
 	ck_assert_int_eq(regc_lease_ok(&b), 1);
 	regc_put(&a);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 	regc_put(&b);
 	ck_assert_uint_eq(stats_of(mpi).regions, 1);
 	ck_assert_int_eq(regc_query(dom, mem, 5 * PAGE, W), 1);
@@ -155,7 +155,7 @@ START_TEST(access_is_never_widened)
 	ck_assert_int_eq(regc_lease_ok(&w), 1);
 	again = get(mem + 2 * PAGE, PAGE, 0);
 	ck_assert_uint_eq(again.lkey, w.lkey);
-	ck_assert_uint_eq(fake.regs, 2);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.regs), 2);
 	regc_put(&again);
 	regc_put(&r);
 	regc_put(&w);
@@ -187,7 +187,7 @@ START_TEST(bad_arguments_are_refused)
 	ck_assert_int_eq(regc_open("", NULL, &mpi), -EINVAL);
 	ck_assert_int_eq(regc_open("a name that is longer than thirty-one",
 				   NULL, &mpi), -EINVAL);
-	ck_assert_uint_eq(fake.regs, 0);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.regs), 0);
 }
 END_TEST
 
@@ -200,7 +200,7 @@ START_TEST(failed_registration_is_not_remembered)
 	ck_assert_int_eq(regc_get(dom, mem, PAGE, W, &a), -EIO);
 	a = get(mem, PAGE, W);
 	regc_put(&a);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 	ck_assert_uint_eq(stats_of(mpi).failed, 1);
 }
 END_TEST
@@ -215,14 +215,15 @@ START_TEST(several_domains_are_all_or_nothing)
 	ck_assert_int_eq(regc_domain_custom(mpi, &fake_ops, &other, &doms[1]), 0);
 	ck_assert_int_eq(regc_get_many(doms, 2, mem, PAGE, W, leases), -EIO);
 	ck_assert_int_eq(regc_get_many(doms, 2, mem, PAGE, W, leases), 0);
-	ck_assert_uint_eq(fake.live, 1);
-	ck_assert_uint_eq(other.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
+	ck_assert_uint_eq(rtab_load_acquire(&other.live), 1);
 	regc_put(&leases[0]);
 	regc_put(&leases[1]);
 	/* One region, two domains: voiding it undoes both. */
 	ck_assert_int_eq(regc_invalidate(mpi, mem, PAGE), 0);
-	ck_assert_uint_eq(fake.live, 0);
-	ck_assert_uint_eq(other.live, 0);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 0);
+	ck_assert_uint_eq(rtab_load_acquire(&other.live), 0);
+	ck_assert_int_eq(regc_domain_close(doms[1]), 0);
 }
 END_TEST
 
@@ -233,13 +234,13 @@ START_TEST(invalidate_voids_what_overlaps_and_nothing_else)
 
 	regc_put(&a);
 	ck_assert_int_eq(regc_invalidate(pfs, mem, PAGE), 0);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 	ck_assert_int_eq(regc_lease_ok(&b), 1);
 	ck_assert_int_eq(regc_invalidate(pfs, mem + 3 * PAGE - 1, 1), 0);
 	ck_assert_int_eq(regc_lease_ok(&b), 0);
-	ck_assert_uint_eq(fake.live, 1); /* under lease (L2) */
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1); /* under lease (L2) */
 	regc_put(&b);
-	ck_assert_uint_eq(fake.live, 0);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 0);
 }
 END_TEST
 
@@ -251,9 +252,9 @@ START_TEST(leased_memory_may_be_freed)
 	ck_assert_int_eq(munmap(mem, 4 * PAGE), 0);
 	ck_assert_int_eq(regc_lease_ok(&a), 0);
 	WAIT_FOR(stats_of(mpi).freed_leased == 1, 5);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 	regc_put(&a);
-	ck_assert_uint_eq(fake.live, 0);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 0);
 }
 END_TEST
 
@@ -285,7 +286,7 @@ START_TEST(domain_with_a_lease_out_does_not_close)
 	ck_assert_int_eq(regc_close(mpi), -EBUSY);
 	regc_put(&a);
 	ck_assert_int_eq(regc_domain_close(dom), 0);
-	ck_assert_uint_eq(fake.live, 0);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 0);
 	ck_assert_int_eq(regc_close(mpi), 0);
 	ck_assert_int_eq(regc_close(pfs), 0);
 }
@@ -334,8 +335,8 @@ START_TEST(memory_that_changes_while_it_is_registered_starts_over)
 	fake.in_reg = remap_self;
 	fake.in_reg_arg = &left;
 	a = get(mem, 4 * PAGE, W);
-	ck_assert_uint_eq(fake.regs, 2);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.regs), 2);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 	ck_assert_int_eq(regc_lease_ok(&a), 1);
 	ck_assert_uint_ge(stats_of(mpi).restarts, 1);
 	regc_put(&a);
@@ -354,7 +355,7 @@ START_TEST(memory_that_always_changes_is_served_uncached)
 	ck_assert_uint_eq(a.flags, REGC_LEASE_UNCACHED);
 	regc_put(&a);
 	fake.in_reg = NULL;
-	ck_assert_uint_eq(fake.live, 0);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 0);
 }
 END_TEST
 
@@ -412,11 +413,11 @@ START_TEST(threads_that_ask_at_once_make_one_registration)
 {
 	common = test_map(8 * PAGE, 1);
 	run_threads(32, get_and_put_common, 20000);
-	ck_assert_uint_eq(fake.regs, 1);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.regs), 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 	/* Every lease came back: now nothing holds it. */
 	ck_assert_int_eq(regc_invalidate(mpi, common, 1), 0);
-	ck_assert_uint_eq(fake.live, 0);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 0);
 	ck_assert_uint_eq(stats_of(mpi).hits + stats_of(mpi).misses +
 				  stats_of(pfs).hits + stats_of(pfs).misses,
 			  32 * 20000);
@@ -438,9 +439,9 @@ START_TEST(put_in_another_thread_ends_the_lease)
 
 	given = get(mem, PAGE, W);
 	regc_invalidate(mpi, mem, PAGE);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 	run_threads(1, put_given, 0);
-	ck_assert_uint_eq(fake.live, 0);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 0);
 }
 END_TEST
 
@@ -512,7 +513,7 @@ START_TEST(child_of_fork_starts_with_nothing_and_attaches)
 	in_child(child_uses_regc);
 	ck_assert_int_eq(regc_lease_ok(&inherited), 1);
 	regc_put(&inherited);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 }
 END_TEST
 
@@ -557,10 +558,10 @@ START_TEST(without_a_broker_gets_are_uncached)
 	ck_assert_str_ne(st.why, "");
 	a = get_in(dom, mem, PAGE, W);
 	ck_assert_uint_eq(a.flags, REGC_LEASE_UNCACHED);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 	ck_assert_int_eq(regc_lease_ok(&a), 1);
 	regc_put(&a);
-	ck_assert_uint_eq(fake.live, 0);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 0);
 	ck_assert_uint_eq(stats_of(mpi).uncached, 1);
 }
 END_TEST
@@ -592,7 +593,7 @@ START_TEST(client_outlives_its_broker_and_joins_the_next)
 	WAIT_FOR(caches_again(mem), 10);
 	WAIT_FOR(regc_query(dom, mem, PAGE, W) == 1, 5);
 	regc_put(&b);
-	ck_assert_uint_eq(fake.live, 1);
+	ck_assert_uint_eq(rtab_load_acquire(&fake.live), 1);
 }
 END_TEST
 

@@ -30,7 +30,7 @@
 #include "libregc/regc.h"
 
 #define N_HELD 16
-#define ROUNDS 1500
+#define ROUNDS 400
 #define SET_MDWE 65 /* PR_SET_MDWE, kernel 6.3 */
 #define NEW_UFFD 0xaa00 /* USERFAULTFD_IOC_NEW */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A private broker, a fake device, the oracle. */
 #include "tests/support/harness.h"
+#include "shm/atomic.h"
 
 #include <check.h>
 #include <errno.h>
@@ -200,8 +201,8 @@ static int fake_enter(struct fake *f, uint64_t start, uint64_t len,
 	f->entry[at].len = len;
 	f->entry[at].access = access;
 	f->entry[at].live = true;
-	f->regs++;
-	f->live++;
+	rtab_fetch_add(&f->regs, 1);
+	rtab_fetch_add(&f->live, 1);
 	f->live_bytes += len;
 	f->last_access = access;
 	f->last_start = start;
@@ -231,8 +232,8 @@ static int fake_dereg(void *ctx, const struct regc_key *key)
 	fake_lock(f);
 	ck_assert(f->entry[key->lkey].live);
 	f->entry[key->lkey].live = false;
-	f->deregs++;
-	f->live--;
+	rtab_fetch_add(&f->deregs, 1);
+	rtab_fetch_sub(&f->live, 1);
 	f->live_bytes -= f->entry[key->lkey].len;
 	fake_unlock(f);
 	return 0;

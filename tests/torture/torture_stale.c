@@ -42,8 +42,15 @@
 #define MAX_THREADS 10
 #define HANG_SECONDS 60
 #define LIMIT_NS UINT64_C(5000000000)
-/* Far below where the kernel places mappings: nobody else takes a free hole. */
-#define LOW ((char *)UINT64_C(0x100000000000))
+/*
+ * Far below where the kernel places mappings, so that nobody else takes a free
+ * hole, and outside of what the sanitizers use.
+ */
+#if RTAB_TSAN
+#define LOW ((char *)UINT64_C(0x7e9000000000))
+#else
+#define LOW ((char *)UINT64_C(0x200000000000))
+#endif
 
 struct window {
 	uint32_t lock;
