@@ -280,12 +280,12 @@ END_TEST
 
 /* ---- questions without end ----------------------------------------------- */
 
-#define N_ASKING 200
+#define N_ASKING 400
 
 static void ask_for_ever(int kind)
 {
 	static struct raw_client asking[N_ASKING];
-	struct raw_client space[8];
+	struct raw_client space[16];
 	Regc__Frame frame = REGC__FRAME__INIT, *reply;
 	Regc__Admin admin = REGC__ADMIN__INIT;
 	unsigned int i;
