@@ -24,6 +24,14 @@
 
 #include <errno.h>
 
+/* The userfaultfd to probe on a hit in dom, or -1 in fast mode. */
+static inline int probe_of(const struct regc_domain *dom)
+{
+	int fd = rtab_load_relaxed(&rt_hot.probe_fd);
+
+	return RTAB_UNLIKELY(dom->strict) ? rtab_load_relaxed(&rt.uffd) : fd;
+}
+
 static inline bool reg_covers(const struct rtab_reg *reg, uint64_t start,
 			      uint64_t end, uint32_t access)
 {
@@ -107,8 +115,7 @@ get_by_index(struct regc_domain *dom, uint64_t start, uint64_t end,
 		gen = rtab_load_acquire(&reg->live_gen); /* 1 */
 		if (!gen || !reg_covers(reg, start, end, access))
 			continue;
-		if (take(dom, rtab_load_relaxed(&rt_hot.probe_fd), ts, reg, slot, gen,
-			 lease)) {
+		if (take(dom, probe_of(dom), ts, reg, slot, gen, lease)) {
 			ts->memo[rt_memo_hash(ts, start)] = slot + 1;
 			ts->counters[dom->library].hits++;
 			return 0;
@@ -157,8 +164,8 @@ static __attribute__((noinline)) int
 get_strict(struct regc_domain *dom, uint64_t start, uint64_t end, uint32_t access,
 	   struct regc_lease *lease)
 {
-	return get_by_memo(dom, rtab_load_relaxed(&rt_hot.probe_fd), rt_thread,
-			   start, end, access, lease);
+	return get_by_memo(dom, probe_of(dom), rt_thread, start, end, access,
+			   lease);
 }
 
 int regc_get(struct regc_domain *dom, const void *addr, size_t len,
@@ -171,7 +178,7 @@ int regc_get(struct regc_domain *dom, const void *addr, size_t len,
 		return -EINVAL;
 	if (RTAB_UNLIKELY(!ts || ts->attach != rtab_load_acquire(&dom->attach)))
 		return miss_get(dom, start, len, access, lease);
-	if (RTAB_UNLIKELY(rtab_load_relaxed(&rt_hot.probe_fd) >= 0))
+	if (RTAB_UNLIKELY(probe_of(dom) >= 0))
 		return get_strict(dom, start, end, access, lease);
 	return get_by_memo(dom, -1, ts, start, end, access, lease);
 }
@@ -201,7 +208,7 @@ static bool slot_serves(const struct regc_domain *dom, uint32_t slot,
 		return false;
 	gen = rtab_load_acquire(&reg->live_gen);
 	return gen && reg_covers(reg, start, end, access) &&
-	       still_valid(rtab_load_relaxed(&rt_hot.probe_fd), rt.window, rt.area.area, reg, slot,
+	       still_valid(probe_of(dom), rt.window, rt.area.area, reg, slot,
 			   gen);
 }
 
@@ -251,6 +258,6 @@ int regc_lease_ok(const struct regc_lease *lease)
 		return 1;
 	if (dom->attach != rt.wipe->attach)
 		return 0;
-	return still_valid(rtab_load_relaxed(&rt_hot.probe_fd), rt.window, rt.area.area, reg, lease->slot,
+	return still_valid(probe_of(dom), rt.window, rt.area.area, reg, lease->slot,
 			   lease->gen);
 }

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * RDMA NICs through libibverbs: a registration is a memory region (MR) of a
- * protection domain (PD) of the application's, the keys are its lkey and rkey, and
- * the handle is its struct ibv_mr *.
+ * protection domain (PD) of the application's, the keys are its lkey and rkey,
+ * and the handle is its struct ibv_mr *.
  *
  * There is no state here: the PD itself is the context.  So two libraries that
- * give the same PD name the same domain (domain_open()), and nothing is left when
- * the last handle of it is closed.  The application keeps its PD until then; the
- * kernel refuses to end a PD that still has MRs.
+ * give the same PD name the same domain (domain_open()), and nothing is left
+ * when the last handle of it is closed.  The application keeps its PD until
+ * then; the kernel refuses to end a PD that still has MRs.
  *
- * Access is mapped one to one (L9), with one exception that is the specification's
- * own: an MR for remote writes or atomics has to be for local writes as well.
- * Memory that is mapped read-only takes neither, so nothing becomes writable that
- * was not.  Relaxed ordering is a wish: libibverbs drops it where the kernel does
- * not know it.
+ * Access is mapped one to one (L9), with one exception that is the
+ * specification's own: an MR for remote writes or atomics has to be for local
+ * writes as well.  Memory that is mapped read-only takes neither, so nothing
+ * becomes writable that was not.  Relaxed ordering is a wish: libibverbs drops
+ * it where the kernel does not know it.
  *
  * Who calls: reg on the thread in regc_get(); dereg there, in regc_put(), in
- * regc_domain_close() and on the guardian, so ibv_dereg_mr() may run on a thread
- * that the application never made.  libibverbs takes calls from any thread.  No
- * lock of regc is held, and never inside a hook (L8).
+ * regc_domain_close() and on the guardian, so ibv_dereg_mr() may run on a
+ * thread that the application never made.  libibverbs takes calls from any
+ * thread.  No lock of regc is held, and never inside a hook (L8).
  *
  * This is the only file of libregc that knows libibverbs.  Built without it,
  * regc_domain_verbs() is there and says so.
@@ -91,7 +91,7 @@ static int verbs_dereg(void *ctx, const struct regc_key *key)
 	return r ? errno_or_eio(r) : 0;
 }
 
-/* The MRs are the device's, of all its PDs together; it says when it is full. */
+/* All PDs of a device share its MRs; it says itself when it is full. */
 static void verbs_limits(void *ctx, struct regc_device_limits *ret)
 {
 	const struct ibv_pd *pd = ctx;

@@ -148,6 +148,7 @@ int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 	dom->shared = d;
 	dom->owner = lib;
 	dom->library = lib->index;
+	dom->strict = lib->strict;
 	dom->made_in = rt.attach;
 	dom->attach = RT_UNBOUND;
 	if (rt.attached)

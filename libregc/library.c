@@ -163,6 +163,7 @@ int regc_open(const char *name, const struct regc_open_attr *attr,
 	if (!lib)
 		return -ENOMEM;
 	memcpy(lib->name, name, strlen(name));
+	lib->strict = attr && attr->mode == REGC_MODE_STRICT;
 	monitor_hooks_resolve();
 	rt_lock_take(&rt.wipe->init_lock);
 	if (first_library())

@@ -96,9 +96,9 @@ static void advance_stamp(void)
 /* No change of memory is under way that is not in the counts yet. */
 static bool no_change(const struct miss *m)
 {
-	int probe_fd = rtab_load_relaxed(&rt_hot.probe_fd);
+	int probe_fd = m->dom->strict ? rtab_load_relaxed(&rt.uffd) :
+					rtab_load_relaxed(&rt_hot.probe_fd);
 
-	(void)m;
 	return !(probe_fd >= 0 && monitor_uffd_busy(probe_fd)) &&
 	       !rtab_load_acquire(&rt.table.table->changing) && /* C1 */
 	       !rtab_load_acquire(&rt.area.area->changing);	/* C2 */

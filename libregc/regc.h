@@ -92,7 +92,9 @@ struct regc_open_attr {
 	const char *socket; /* broker's socket; NULL: REGC_SOCKET, defaults */
 	const char *group;  /* NULL: REGC_GROUP, the launcher's job, the user */
 	uint32_t mode;      /* REGC_MODE_*; 0: REGC_MODE, then the broker's.
-	                       Only the first library of a process decides. */
+	                       The first library decides for the process; a
+	                       later one that asks for REGC_MODE_STRICT has
+	                       its own hits probed all the same. */
 	uint32_t reserved;
 };
 

@@ -159,6 +159,7 @@ struct regc_domain {
 	uint64_t attach; /* RT_UNBOUND until there is an area: domain_bind() */
 	struct rtab_reg *regs;
 	uint32_t library; /* index */
+	uint32_t strict;  /* its library asked for the probe by itself */
 	struct rt_domain *shared;
 	struct regc_library *owner;
 	uint64_t made_in; /* rt.attach then; another one: a fork came between */
@@ -168,7 +169,7 @@ struct regc_library {
 	char name[RTAB_NAME_BYTES];
 	uint32_t index;
 	uint32_t n_domains;
-	uint64_t attach; /* of the area that knows this library */
+	bool strict; /* asked for it, whatever the mode of the process */
 	struct rtab_counters slow; /* of gets outside any thread slot; atomic */
 };
 

@@ -110,15 +110,26 @@ static void reap(struct broker *b)
 	reclaim_serve(&b->reclaim);
 }
 
-/* Records that came without a doorbell, or between one and the other. */
+/*
+ * Records that came without a doorbell, or between one and the other.  False: no
+ * ring has any.
+ */
 static bool drain_rings(struct broker *b)
 {
-	struct space *s;
+	struct space *s = broker_space_from(b, b->drain_from);
 	bool any = false;
+	uint32_t n;
 
-	for (s = b->spaces; s; s = s->hh.next) {
+	b->slice_end_ns = rtab_now_ns() + SLICE_NS;
+	for (n = b->n_spaces; n > 0; n--, s = s->hh.next) {
+		if (!s)
+			s = b->spaces;
 		if (s->client->dead || !space_ring_pending(s))
 			continue;
+		if (any && broker_slice_is_over(b)) {
+			b->drain_from = s->id;
+			break;
+		}
 		any = true;
 		if (space_drain(s) < 0)
 			client_drop(s->client, -EPROTO,
@@ -148,6 +159,7 @@ void broker_turn(struct broker *b)
 	do_work(b);
 	client_flush_voided(b);
 	reap(b);
+	reclaim_run(&b->reclaim);
 	life_sleep(&b->life); /* B1 */
 	if (drain_rings(b))
 		ms = 0; /* and look again, with the doorbell on */
@@ -158,8 +170,7 @@ void broker_turn(struct broker *b)
 	life_wake(&b->life);
 	loop_dispatch(&b->loop);
 	client_flush_voided(b);
-	if (reclaim_timeout_ms(&b->reclaim) == 0)
-		reclaim_serve(&b->reclaim);
+	reclaim_run(&b->reclaim);
 	if (paused)
 		loop_mod(&b->loop, &b->listen_source, EPOLLIN);
 	reap(b);

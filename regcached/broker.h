@@ -15,7 +15,8 @@
  *   1. pieces of work (struct work) get a bounded step each, in turns, until the
  *      slice of this turn is over; the rest is first in the next one
  *   2. connections that are to end are freed (only here)
- *   3. life->asleep = 1, then every request ring is looked at (label B1)
+ *   3. life->asleep = 1, then every request ring is looked at (label B1), until a
+ *      slice is over: then the rest is first in the next turn
  *   4. wait: not at all if there is work left, until the next deadline if a Need
  *      waits, else for ever: an idle broker has no timer
  *   5. life->asleep = 0, handlers of what is ready
@@ -51,6 +52,7 @@ struct space;
 struct user {
 	uint32_t uid;
 	uint32_t n_connections;
+	uint32_t n_needs; /* reclaim.c */
 	struct admin_job *jobs; /* utlist; of these one is worked on, in turns */
 	struct work work;	/* admin.c */
 	UT_hash_handle hh;
@@ -96,6 +98,7 @@ struct broker {
 	struct group *groups;	/* uthash by key */
 	struct user *users;	/* uthash by uid */
 	struct work *work;	/* utlist */
+	uint32_t drain_from;	/* id of the space whose ring is next */
 	uint64_t slice_end_ns;	/* of what work may take in this turn */
 	uint32_t n_clients, n_spaces, n_attached;
 	uint32_t max_clients; /* by descriptors */

@@ -383,7 +383,7 @@ static void on_attach(struct client *c, const Regc__Attach *attach)
 	struct space *s = c->space;
 	Regc__Attached attached = REGC__ATTACHED__INIT;
 	Regc__Frame frame = REGC__FRAME__INIT;
-	uint64_t got[LEDGER_N_UNITS];
+	uint64_t want[LEDGER_N_UNITS], got[LEDGER_N_UNITS];
 	struct ledger_full full;
 	int fds[2] = { -1, -1 }, r; /* area, userfaultfd */
 
@@ -405,7 +405,8 @@ static void on_attach(struct client *c, const Regc__Attach *attach)
 	log_info("attached: space %u pid %u uid %u group %s program \"%s\"",
 		 s->id, s->pid, s->uid, s->group->key.name, s->program);
 	/* Needing nothing, this takes a chunk or what there is. */
-	if (ledger_take(&s->ledger, none, s->chunk, got, &full))
+	space_want(s, want);
+	if (ledger_take(&s->ledger, none, want, got, &full))
 		memset(got, 0, sizeof(got));
 	attached.bytes = got[LEDGER_BYTES];
 	attached.regions = got[LEDGER_REGIONS];

@@ -45,6 +45,7 @@ static void need_free(struct reclaim *r, struct need *need)
 		job_end(r);
 	DL_DELETE(r->needs, need);
 	need->client->n_needs--;
+	need->client->user->n_needs--;
 	free(need);
 }
 
@@ -183,7 +184,7 @@ static void ask_unused(struct reclaim *r, const struct ledger *scope,
 			any = any || amount[unit];
 		}
 		if (any)
-			ask(r, s, NULL, 0, amount, need->deadline_ns);
+			ask(r, s, NULL, 0, amount, now + RECLAIM_WAIT_NS);
 	}
 }
 
@@ -267,7 +268,8 @@ static void job_ask(struct reclaim *r)
 			continue;
 		if (n) {
 			r->broker->stats.evictions += n;
-			ask(r, s, slots, n, nothing, r->need->deadline_ns);
+			ask(r, s, slots, n, nothing,
+			    rtab_now_ns() + RECLAIM_WAIT_NS);
 		}
 		n = 0;
 	}
@@ -353,14 +355,15 @@ static void wait_or_deny(struct reclaim *r, struct need *need,
 		job_start(r, full->ledger, need, rest);
 }
 
-void reclaim_serve(struct reclaim *r)
+void reclaim_run(struct reclaim *r)
 {
-	uint64_t now, got[LEDGER_N_UNITS];
+	uint64_t now, want[LEDGER_N_UNITS], got[LEDGER_N_UNITS];
 	struct need *need, *tmp;
 	struct ledger_full full;
 
-	if (!r->needs)
+	if (!r->dirty && reclaim_timeout_ms(r) != 0)
 		return;
+	r->dirty = false;
 	now = rtab_now_ns();
 	r->pass++;
 	DL_FOREACH_SAFE(r->needs, need, tmp) {
@@ -369,10 +372,12 @@ void reclaim_serve(struct reclaim *r)
 		if (need->client->dead ||
 		    (now < need->deadline_ns && is_blocked(&s->ledger, r->pass)))
 			continue;
-		if (ledger_take(&s->ledger, need->amount, s->chunk, got, &full)) {
+		space_want(s, want);
+		if (ledger_take(&s->ledger, need->amount, want, got, &full)) {
 			wait_or_deny(r, need, &full, now);
 			continue;
 		}
+		space_granted(s, want);
 		send_grant(r->broker, need->client, need->ticket, got);
 		need_free(r, need);
 	}
@@ -383,7 +388,8 @@ void reclaim_need(struct reclaim *r, struct client *c, uint64_t ticket,
 {
 	struct need *need = NULL;
 
-	if (c->n_needs < RECLAIM_MAX_NEEDS)
+	if (c->n_needs < RECLAIM_MAX_NEEDS &&
+	    c->user->n_needs < RECLAIM_MAX_NEEDS_A_USER)
 		need = calloc(1, sizeof(*need));
 	if (!need) {
 		send_deny(r->broker, c, ticket, c->space->ledger.limit[0]);
@@ -394,6 +400,7 @@ void reclaim_need(struct reclaim *r, struct client *c, uint64_t ticket,
 	memcpy(need->amount, amount, sizeof(need->amount));
 	need->deadline_ns = rtab_now_ns() + RECLAIM_WAIT_NS;
 	c->n_needs++;
+	c->user->n_needs++;
 	DL_APPEND(r->needs, need);
 	reclaim_serve(r);
 }
@@ -417,6 +424,8 @@ int reclaim_timeout_ms(const struct reclaim *r)
 
 	if (!r->needs)
 		return -1;
+	if (r->dirty)
+		return 0;
 	now = rtab_now_ns();
 	if (now >= r->needs->deadline_ns)
 		return 0;

@@ -8,7 +8,7 @@
  *   2. if that is not enough, regions without lease are picked, least recently
  *      used first, by reading the lease words a piece a turn (a job), and their
  *      owners are asked to evict them.
- * Every Released that comes back serves the queue again.  A Need ends with Grant,
+ * A turn in which something came back serves the queue again, once.  A Need ends with Grant,
  * or with Deny when nothing is left to ask back, or 150 ms after it came.  A space
  * that did not answer by then is not asked again until it says something.
  *
@@ -32,12 +32,14 @@ struct space;
 
 #define RECLAIM_WAIT_NS UINT64_C(150000000)
 #define RECLAIM_MAX_NEEDS 64 /* of one client at a time */
+#define RECLAIM_MAX_NEEDS_A_USER 2048
 
 struct reclaim {
 	struct broker *broker;
 	struct need *needs; /* utlist, oldest first */
 	uint64_t pass;	    /* number of the pass over the queue */
 	uint64_t last_ticket;
+	bool dirty; /* the queue is to be looked at, once a turn */
 	/* the job */
 	struct ledger *scope; /* NULL: no job */
 	struct need *need;    /* for which */
@@ -54,8 +56,14 @@ void reclaim_deinit(struct reclaim *r);
 void reclaim_need(struct reclaim *r, struct client *c, uint64_t ticket,
 		  const uint64_t amount[LEDGER_N_UNITS]);
 
-/* Something came back, or a deadline passed: grants and denies. */
-void reclaim_serve(struct reclaim *r);
+/* Something came back: the queue is looked at once more in this turn. */
+static inline void reclaim_serve(struct reclaim *r)
+{
+	r->dirty = true;
+}
+
+/* Grants and denies, if something came back or a deadline passed. */
+void reclaim_run(struct reclaim *r);
 
 /* A space goes away: its Needs, its part in the job. */
 void reclaim_forget(struct reclaim *r, struct space *s);

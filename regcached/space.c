@@ -40,12 +40,34 @@ void space_set_limits(struct space *s)
 	s->ledger.max[LEDGER_REGIONS] =
 		rtab_min_u64(broker_option(b, OPTION_SPACE_REGIONS),
 			     s->writer.view.index.capacity);
-	s->chunk[LEDGER_BYTES] = SPACE_CHUNK_MIN_BYTES;
-	s->chunk[LEDGER_REGIONS] = SPACE_CHUNK_MIN_REGIONS;
+	s->chunk_max[LEDGER_BYTES] = SPACE_CHUNK_MIN_BYTES;
+	s->chunk_max[LEDGER_REGIONS] = SPACE_CHUNK_MIN_REGIONS;
 	for (unit = 0; unit < LEDGER_N_UNITS; unit++)
-		s->chunk[unit] = rtab_max_u64(s->chunk[unit],
-					      s->ledger.max[unit] /
-						      SPACE_CHUNK_DIVISOR);
+		s->chunk_max[unit] = rtab_max_u64(s->chunk_max[unit],
+						  s->ledger.max[unit] /
+							  SPACE_CHUNK_DIVISOR);
+}
+
+void space_want(const struct space *s, uint64_t ret[LEDGER_N_UNITS])
+{
+	uint64_t chunk, unused;
+	int unit;
+
+	for (unit = 0; unit < LEDGER_N_UNITS; unit++) {
+		chunk = rtab_min_u64(s->chunk[unit], s->chunk_max[unit]);
+		unused = s->ledger.used[unit] - s->told[unit];
+		ret[unit] = chunk > unused ? chunk - unused : 0;
+	}
+}
+
+void space_granted(struct space *s, const uint64_t want[LEDGER_N_UNITS])
+{
+	int unit;
+
+	for (unit = 0; unit < LEDGER_N_UNITS; unit++)
+		if (want[unit])
+			s->chunk[unit] = rtab_min_u64(2 * s->chunk[unit],
+						      s->chunk_max[unit]);
 }
 
 /* The next free number; they only come round after 2^32 attaches. */
@@ -82,6 +104,8 @@ int space_new(struct broker *b, struct client *c, const char *group,
 	if (r)
 		goto err_group;
 	space_set_limits(s);
+	s->chunk[LEDGER_BYTES] = SPACE_CHUNK_FIRST_BYTES;
+	s->chunk[LEDGER_REGIONS] = SPACE_CHUNK_FIRST_REGIONS;
 	history_init(&s->history,
 		     (uint32_t)broker_option(b, OPTION_HISTORY_EVENTS));
 	HASH_ADD(hh, b->spaces, id, sizeof(s->id), s);
@@ -267,7 +291,7 @@ static void note(struct space *s, uint32_t what, uint32_t slot, uint64_t start,
 		 uint64_t end, uint32_t cause, uint32_t library)
 {
 	struct history_event event = {
-		.time_ns = rtab_now_ns(),
+		.time_ns = s->record_ns ? s->record_ns : rtab_now_ns(),
 		.start = start,
 		.end = end,
 		.slot = slot,
@@ -306,7 +330,7 @@ void space_void(struct space *s, uint32_t slot, uint32_t cause)
 	if (region && region->state == REGION_VOID)
 		return;
 	r = rtab_writer_void(&s->writer, slot);
-	assert(!r);
+	assert(!r || r == -ENOMEM); /* void it is, either way */
 	if (!region)
 		return;
 	region->state = REGION_VOID;
@@ -471,9 +495,21 @@ static void record_void(struct space *s, const struct rtab_request *req)
 		space_void(s, req->slot, req->cause);
 }
 
+/*
+ * When it happened, by the client's word: records may be read much later.  For
+ * show, and in order; a time that cannot be is now.
+ */
+static uint64_t record_time(const struct space *s, uint64_t time_ns)
+{
+	uint64_t now = rtab_now_ns();
+
+	return time_ns < s->attached_ns || time_ns > now ? now : time_ns;
+}
+
 /* req is our copy. */
 static void record(struct space *s, struct rtab_request *req)
 {
+	s->record_ns = record_time(s, req->time_ns);
 	s->n_records++;
 	s->broker->stats.records++;
 	if (req->cause >= RTAB_N_CAUSES)
@@ -500,6 +536,7 @@ static void record(struct space *s, struct rtab_request *req)
 		s->broker->stats.rejected++;
 		break;
 	}
+	s->record_ns = 0;
 }
 
 bool space_ring_pending(const struct space *s)

@@ -41,6 +41,8 @@ struct uffd;
 #define SPACE_CHUNK_DIVISOR 8  /* of the limit, granted ahead */
 #define SPACE_CHUNK_MIN_BYTES (UINT64_C(64) << 20)
 #define SPACE_CHUNK_MIN_REGIONS 1024
+#define SPACE_CHUNK_FIRST_BYTES (UINT64_C(8) << 20) /* twice that next time ... */
+#define SPACE_CHUNK_FIRST_REGIONS 128
 
 enum { REGION_NONE, REGION_LIVE, REGION_VOID };
 
@@ -68,7 +70,8 @@ struct space {
 	uint32_t id, pid, uid;
 	char program[SPACE_PROGRAM_BYTES]; /* escaped */
 	struct ledger ledger;
-	uint64_t chunk[LEDGER_N_UNITS];
+	uint64_t chunk[LEDGER_N_UNITS];	    /* to be had ahead now */
+	uint64_t chunk_max[LEDGER_N_UNITS]; /* and ever */
 	struct rtab_writer writer;
 	uint32_t hello_capacity; /* of the area, as said then; 0: as told */
 
@@ -87,6 +90,7 @@ struct space {
 	struct history history;
 	struct space_ask ask;
 	uint64_t attached_ns;
+	uint64_t record_ns; /* of the record that is being read, 0: none */
 	uint64_t n_records, n_rejected, n_voided, n_evicted;
 	UT_hash_handle hh;
 };
@@ -108,6 +112,13 @@ int space_attach(struct space *s, const char *why, int area_fd, int uffd_fd);
 struct space *space_free(struct space *s);
 
 void space_set_limits(struct space *s);
+
+/*
+ * What s may have ahead: enough for a chunk of what is not told.  Each grant that
+ * gave some doubles the chunk, so whoever only attached holds little.
+ */
+void space_want(const struct space *s, uint64_t ret[LEDGER_N_UNITS]);
+void space_granted(struct space *s, const uint64_t want[LEDGER_N_UNITS]);
 
 /* Slots that both the table and the area have. */
 uint32_t space_n_slots(const struct space *s);

@@ -597,6 +597,27 @@ START_TEST(client_outlives_its_broker_and_joins_the_next)
 }
 END_TEST
 
+START_TEST(library_may_be_strict_in_a_fast_process)
+{
+	struct regc_open_attr attr = { .size = sizeof(attr),
+				       .mode = REGC_MODE_STRICT };
+	char *mem = test_map(2 * PAGE, 1);
+	struct regc_library *own;
+	struct regc_domain *strict;
+	struct regc_lease a;
+
+	ck_assert_int_eq(regc_open("own", &attr, &own), 0);
+	ck_assert_int_eq(regc_domain_custom(own, &fake_ops, &fake, &strict), 0);
+	a = get_in(strict, mem, PAGE, W);
+	regc_put(&a);
+	a = get_in(strict, mem, PAGE, W);
+	ck_assert_uint_eq(stats_of(own).hits, 1);
+	regc_put(&a);
+	raw_munmap(mem, PAGE);
+	ck_assert_int_eq(regc_query(strict, mem, PAGE, W), 0);
+}
+END_TEST
+
 static void *unmap_raw(void *arg)
 {
 	raw_munmap(arg, PAGE);
@@ -656,6 +677,7 @@ int main(void)
 	tcase_add_test(tc, child_of_fork_starts_with_nothing_and_attaches);
 	tcase_add_test(tc, child_that_does_not_use_regc_is_left_alone);
 	tcase_add_test(tc, client_outlives_its_broker_and_joins_the_next);
+	tcase_add_test(tc, library_may_be_strict_in_a_fast_process);
 	tcase_add_test(tc, nobody_hangs_when_the_broker_is_stopped_or_killed);
 	tcase_add_test(alone, without_a_broker_gets_are_uncached);
 	suite_add_tcase(s, tc);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A libibverbs without a device: its functions for memory regions, linked into the
- * test program, where they take the place of the library's.  What libibverbs'
+ * A libibverbs without a device: its functions for memory regions, linked into
+ * the test program, where they take the place of the library's.  What libibverbs'
  * header makes of them (macros, functions of two kinds) is the real one.
  */
 #ifndef REGC_TESTS_FAKE_VERBS_H
@@ -12,14 +12,14 @@
 #include <stdint.h>
 
 struct fake_nic {
-	struct ibv_context context; /* first: ibv_query_device() finds the rest */
+	struct ibv_context context; /* first, to find the rest */
 	struct ibv_device device;
 	struct ibv_device_attr attr; /* what ibv_query_device() tells */
 	int query_error;	     /* or this errno */
 };
 
 struct fake_pd {
-	struct ibv_pd pd; /* first: ibv_reg_mr() finds the rest */
+	struct ibv_pd pd; /* first, to find the rest */
 	int reg_error;	  /* not 0: ibv_reg_mr() fails with this errno */
 	int dereg_error;  /* ibv_dereg_mr() returns this */
 	uint32_t regs, deregs, live;

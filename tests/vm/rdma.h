@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two reliable queue pairs of one NIC that are connected to each other: ours, and
- * a peer with a protection domain and a buffer of its own.  Everything fails the
- * test that uses it, except what a transfer says.
+ * Two reliable queue pairs of one NIC that are connected to each other: ours,
+ * and a peer with a protection domain and a buffer of its own.  Everything fails
+ * the test that uses it, except what a transfer says.
  */
 #ifndef REGC_TESTS_VM_RDMA_H
 #define REGC_TESTS_VM_RDMA_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Law L1 on real verbs: what the NIC moves is what the program sees, although the
- * memory at the address changes again and again.  With a control that has no
+ * Law L1 on real verbs: what the NIC moves is what the program sees, although
+ * the memory at the address changes again and again.  With a control that has no
  * tracking and must fail, or the oracle would be blind.
  */
 #include <check.h>
@@ -112,7 +112,8 @@ static void move(char *mem, uint64_t round, uint32_t lkey, uint32_t rkey,
 	ck_assert_int_eq(rdma_put(&rdma, mem, BYTES, lkey), IBV_WC_SUCCESS);
 	s->put += bytes_different(mem, rdma.peer_buf);
 	fill(mem, 4 * round + 2);
-	ck_assert_int_eq(rdma_peer_reads(&rdma, mem, BYTES, rkey), IBV_WC_SUCCESS);
+	ck_assert_int_eq(rdma_peer_reads(&rdma, mem, BYTES, rkey),
+			 IBV_WC_SUCCESS);
 	s->read += bytes_different(mem, rdma.peer_buf);
 	fill(rdma.peer_buf, 4 * round + 3);
 	ck_assert_int_eq(rdma_peer_writes(&rdma, mem, BYTES, rkey),
@@ -235,9 +236,9 @@ START_TEST(with_regc_no_byte_is_stale)
 		regc_put(&b);
 	}
 	st = stats_of(mpi);
-	show(getenv("REGC_MODE") ? getenv("REGC_MODE") : "fast", 2 * rounds, &s);
-	printf("  uncached %u, registrations %llu, hits of the second library %llu\n",
-	       uncached, (unsigned long long)st.registrations,
+	show(getenv("REGC_MODE") ? "strict" : "fast", 2 * rounds, &s);
+	printf("  uncached %u, registrations %llu, "
+	       "hits of the second library %llu\n", uncached, (unsigned long long)st.registrations,
 	       (unsigned long long)stats_of(pfs).hits);
 	ck_assert_uint_eq(s.send + s.put + s.read + s.write, 0);
 	ck_assert_uint_lt(uncached, rounds / 10);
@@ -336,7 +337,8 @@ START_TEST(read_only_memory_is_sent_and_not_written)
 	struct regc_lease a;
 
 	ck_assert_int_eq(mprotect(mem, BYTES, PROT_READ), 0);
-	ck_assert_int_eq(regc_get(dom, mem, BYTES, REGC_ACCESS_REMOTE_READ, &a), 0);
+	ck_assert_int_eq(regc_get(dom, mem, BYTES, REGC_ACCESS_REMOTE_READ, &a),
+			 0);
 	ck_assert_int_eq(rdma_peer_reads(&rdma, mem, BYTES, a.rkey),
 			 IBV_WC_SUCCESS);
 	ck_assert_uint_eq(bytes_different(mem, rdma.peer_buf), 0);
@@ -355,7 +357,8 @@ static TCase *with_regc(const char *name, void (*before)(void))
 	tcase_set_timeout(tc, 600);
 	tcase_add_checked_fixture(tc, before, teardown);
 	tcase_add_test(tc, two_libraries_share_one_memory_region);
-	tcase_add_loop_test(tc, remote_key_is_refused_once_the_memory_is_gone, 0, 2);
+	tcase_add_loop_test(tc, remote_key_is_refused_once_the_memory_is_gone,
+			    0, 2);
 	tcase_add_test(tc, remote_key_of_leased_memory_works_until_the_put);
 	tcase_add_test(tc, read_only_memory_is_sent_and_not_written);
 	tcase_add_test(tc, with_regc_no_byte_is_stale);
