@@ -84,7 +84,7 @@ take(struct regc_domain *dom, int probe_fd, struct rt_thread *ts,
 	uint64_t keys = rtab_load_relaxed(&reg->keys);
 
 	rtab_lease_get(&ts->leases[slot],
-		       rtab_load_relaxed(&ts->area->stamp)); /* 2 */
+		       rtab_stamp_now(ts->area, &ts->window->table)); /* 2 */
 	lease->lkey = (uint32_t)keys;
 	lease->rkey = (uint32_t)(keys >> 32);
 	lease->handle = rtab_load_relaxed(&reg->handle);

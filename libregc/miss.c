@@ -52,7 +52,7 @@ static uint64_t *lease_word(const struct rt_thread *ts, uint32_t slot)
 
 static void lease_take(const struct rt_thread *ts, uint32_t slot)
 {
-	uint64_t stamp = rtab_load_relaxed(&rt.area.area->stamp);
+	uint64_t stamp = rtab_stamp_now(rt.area.area, rt.table.table);
 
 	if (ts)
 		rtab_lease_get(lease_word(ts, slot), stamp);
@@ -89,8 +89,9 @@ static void advance_stamp(void)
 	struct rtab_area *area = rt.area.area;
 	uint64_t now = (rtab_now_ns() >> RTAB_STAMP_SHIFT_NS) * RTAB_STAMP_ONE;
 
-	rtab_store_relaxed(&area->stamp,
-			   rtab_max_u64(now, area->stamp + RTAB_STAMP_ONE));
+	if ((int64_t)(now - area->stamp) < (int64_t)RTAB_STAMP_ONE)
+		now = area->stamp + RTAB_STAMP_ONE;
+	rtab_store_relaxed(&area->stamp, now);
 }
 
 /* No change of memory is under way that is not in the counts yet. */

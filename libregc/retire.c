@@ -240,7 +240,7 @@ uint32_t evict_own(uint32_t n, uint32_t domain, uint32_t cause)
 	if (n > EVICT_MAX)
 		n = EVICT_MAX;
 	rt_cache_lock();
-	now = rt.area.area->stamp;
+	now = rtab_stamp_now(rt.area.area, rt.table.table);
 	for (v.slot = 0; v.slot < rt.n_slots && n; v.slot++) {
 		const struct rt_slot *s = &rt.slots[v.slot];
 

@@ -15,10 +15,12 @@
 #include "regcached/group.h"
 #include "regcached/log.h"
 #include "regcached/space.h"
+#include "shm/atomic.h"
 #include "shm/base.h"
 #include "shm/segment.h"
 
 #define ACCEPTS_A_TURN 16
+#define STAMP_EVERY_NS UINT64_C(1000000)
 #define SLICE_NS 1000000
 #define FDS_OF_OURS 512 /* and of packets that bring more than they may */
 #define FDS_A_CLIENT 6	/* socket, pidfd, doorbell, table, area, userfaultfd */
@@ -150,6 +152,23 @@ static int timeout_ms(struct broker *b)
 	return ms;
 }
 
+/*
+ * Gets take their stamp from here (shm/layout.h): a process that only hits does
+ * not look old beside one that misses.
+ */
+static void set_stamps(struct broker *b)
+{
+	uint64_t now = rtab_now_ns();
+	struct space *s, *next;
+
+	if (now - b->stamped_ns < STAMP_EVERY_NS)
+		return;
+	b->stamped_ns = now;
+	now = (now >> RTAB_STAMP_SHIFT_NS) * RTAB_STAMP_ONE;
+	HASH_ITER(hh, b->spaces, s, next)
+		rtab_store_relaxed(&s->writer.view.table->stamp, now);
+}
+
 void broker_turn(struct broker *b)
 {
 	bool paused;
@@ -168,6 +187,7 @@ void broker_turn(struct broker *b)
 	paused = !b->listen_source.events;
 	loop_wait(&b->loop, ms);
 	life_wake(&b->life);
+	set_stamps(b);
 	loop_dispatch(&b->loop);
 	client_flush_voided(b);
 	reclaim_run(&b->reclaim);

@@ -95,6 +95,7 @@ struct broker {
 	struct client *clients; /* utlist */
 	struct client *dying;	/* utlist: to be freed in this turn */
 	struct space *spaces;	/* uthash by id, in order of id */
+	uint64_t stamped_ns;	/* set_stamps() */
 	struct group *groups;	/* uthash by key */
 	struct user *users;	/* uthash by uid */
 	struct work *work;	/* utlist */

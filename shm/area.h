@@ -51,6 +51,16 @@ static inline struct rtab_reg *rtab_area_regs(const struct rtab_area_view *view,
 				   rtab_off_regs(view->capacity, domain));
 }
 
+/* The stamp for a get now; stamps wrap. */
+static inline uint64_t rtab_stamp_now(const struct rtab_area *area,
+				      const struct rtab_table *table)
+{
+	uint64_t ours = rtab_load_relaxed(&area->stamp);
+	uint64_t theirs = rtab_load_relaxed(&table->stamp);
+
+	return (int64_t)(theirs - ours) > 0 ? theirs : ours;
+}
+
 /* ---- lease words -------------------------------------------------------- */
 
 /*

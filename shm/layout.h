@@ -174,7 +174,8 @@ struct rtab_table {
 	uint32_t reserved1;
 	uint64_t change_seq;  /* broker: entries of changes[] begun (label H2) */
 	uint64_t changes_done; /* broker: entries complete (label H2) */
-	uint8_t pad1[40];
+	uint64_t stamp;       /* broker: the time, when it last did anything */
+	uint8_t pad1[32];
 	/* 128: read by a miss */
 	uint64_t ring_tail;   /* broker: records of the area's ring consumed */
 	uint64_t events_read; /* broker: reads of the userfaultfd so far */
@@ -203,7 +204,9 @@ struct rtab_table {
  *   | stamp, 4.096 us | count mod 2^24 |
  * count is gets minus puts made by this thread; a put may come from another
  * thread, so only the sum over all threads, mod 2^24, means anything: 0 is "no
- * lease".  stamp is the area's when this thread last got the slot.
+ * lease".  stamp is the time of this get, as far as anybody had reason to look at
+ * the clock: the later of the area's (this process's last miss) and the table's
+ * (the broker's last turn), so that stamps of different processes compare.
  */
 #define RTAB_COUNT_BITS 24
 #define RTAB_COUNT_MASK ((UINT64_C(1) << RTAB_COUNT_BITS) - 1)
