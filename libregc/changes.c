@@ -364,12 +364,18 @@ struct procmap_query {
 #define RT_PROCMAP_SHARED UINT64_C(8)
 #define MAX_MAPPINGS 64 /* of one range; beyond, it counts as shared */
 
+/* The kernel's own file behind private huge pages; no program can open it. */
+#define HUGE_ANON "/anon_hugepage"
+
 /* " rwxp OFFSET MAJ:MIN INODE ..." */
 static bool has_inode(const char *rest)
 {
 	unsigned long inode = 0;
+	char name[sizeof(HUGE_ANON)] = "";
 
-	return sscanf(rest, " %*s %*s %*s %lu", &inode) == 1 && inode != 0;
+	if (sscanf(rest, " %*s %*s %*s %lu %14s", &inode, name) < 1)
+		return false;
+	return inode != 0 && strcmp(name, HUGE_ANON) != 0;
 }
 
 /* Before 6.11: the line of /proc/self/maps; costs tens of microseconds. */
@@ -403,6 +409,18 @@ static int read_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
 	return -ENOENT;
 }
 
+static bool is_huge_anon(uint64_t addr)
+{
+	char name[64] = "";
+	struct procmap_query q = {
+		.size = sizeof(q), .query_addr = addr,
+		.vma_name_addr = (uintptr_t)name, .vma_name_size = sizeof(name),
+	};
+
+	return ioctl(rt.maps_fd, RT_PROCMAP_QUERY, &q) == 0 &&
+	       strncmp(name, HUGE_ANON, sizeof(HUGE_ANON) - 1) == 0;
+}
+
 static int query_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
 			 bool *ret_shared)
 {
@@ -415,7 +433,8 @@ static int query_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
 						      ret_shared) : -errno;
 	*ret_start = q.vma_start;
 	*ret_end = q.vma_end;
-	*ret_shared = (q.vma_flags & RT_PROCMAP_SHARED) || q.inode;
+	*ret_shared = (q.vma_flags & RT_PROCMAP_SHARED) ||
+		      (q.inode && !is_huge_anon(addr));
 	return 0;
 }
 

@@ -288,7 +288,7 @@ int regc_invalidate(struct regc_library *lib, const void *addr, size_t len)
 	rt_cache_lock();
 	changes_consume();
 	rt_cache_unlock();
-	retire_pending();
+	retire_settle();
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "libregc/runtime.h"
 
 #include <errno.h>
+#include <sched.h>
 
 #define RETIRE_BATCH 64
 #define EVICT_MAX 64
@@ -119,6 +120,7 @@ static bool retire_batch(void)
 	rt_cache_lock();
 	while (n < RETIRE_BATCH && rt.void_list.head != RT_NO_SLOT)
 		slots[n++] = list_pop(&rt.void_list);
+	rtab_store_relaxed(&rt.n_retiring, rt.n_retiring + n);
 	rt_cache_unlock();
 	if (n == 0)
 		return false;
@@ -135,6 +137,7 @@ static bool retire_batch(void)
 	rt_cache_lock();
 	for (i = 0; i < kept; i++)
 		all &= finish_retiring(slots[i]);
+	rtab_store_relaxed(&rt.n_retiring, rt.n_retiring - n);
 	rt_cache_unlock();
 	/* What said "not now" waits for another call. */
 	return all && fenced;
@@ -165,17 +168,28 @@ void retire_slot(uint32_t slot)
 		s->parked = 0;
 		s->state = RT_RETIRING;
 		mine = true;
+		rtab_store_relaxed(&rt.n_retiring, rt.n_retiring + 1);
 	}
 	rt_cache_unlock();
 	if (mine) {
 		undo_registrations(slot);
 		rt_cache_lock();
 		finish_retiring(slot);
+		rtab_store_relaxed(&rt.n_retiring, rt.n_retiring - 1);
 		rt_cache_unlock();
 		link_doorbell_lazy();
 	}
 	retire_pending();
 	pthread_setcancelstate(cancel, NULL);
+}
+
+void retire_settle(void)
+{
+	uint64_t limit = rtab_now_ns() + RT_CLOSE_MS * UINT64_C(1000000);
+
+	retire_pending();
+	while (rtab_load_relaxed(&rt.n_retiring) && rtab_now_ns() < limit)
+		sched_yield();
 }
 
 void retire_rescan(uint32_t cause, bool all)

@@ -283,6 +283,7 @@ struct runtime {
 	uint32_t n_slots;   /* slots ever used */
 	uint32_t n_live;
 	uint32_t n_shared;  /* regions ever made of shared memory */
+	uint32_t n_retiring; /* slots that a thread is retiring now */
 	struct rt_list free_list, void_list, limbo_list;
 	uint64_t change_cursor; /* of area->changes */
 	uint64_t drained_ns;	/* the guardian read an event, see miss.c */
@@ -427,6 +428,8 @@ int watch_range(uint64_t start, uint64_t end, bool *ret_shared,
 void slot_void(uint32_t slot, uint32_t cause);
 /* No lock: undoes what is on the void list and has no lease. */
 void retire_pending(void);
+/* The same, and waits for what other threads are undoing. */
+void retire_settle(void);
 /* No lock: after a put of a void slot. */
 void retire_slot(uint32_t slot);
 /*

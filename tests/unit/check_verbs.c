@@ -40,11 +40,14 @@ static bool stays_cached(struct regc_domain *dom, const void *addr)
 /* Just after a removal of pages nothing is cached; the self-test makes some. */
 static void setup(void)
 {
+	struct regc_status st = { .size = sizeof(st) };
 	struct regc_domain *dom;
 	char *mem = test_map(PAGE, 1);
 
 	broker_start(&broker, NULL);
 	open_libraries();
+	ck_assert_int_eq(regc_status(mpi, &st), 0);
+	ck_assert_msg(st.connected && st.mode, "not caching: %s", st.why);
 	ck_assert_int_eq(regc_domain_null(mpi, &dom), 0);
 	WAIT_FOR(stays_cached(dom, mem), 30);
 	ck_assert_int_eq(regc_domain_close(dom), 0);
