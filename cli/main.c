@@ -8,12 +8,14 @@
  * no command has code of its own.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/args.h"
 #include "cli/output.h"
@@ -257,11 +259,27 @@ static int finish_words(int status)
 	return status ? status : finish(&out, 0);
 }
 
+/*
+ * Started without one of the three, the broker's socket would become standard
+ * output.  Read-only, so that to write there fails and is told.
+ */
+static void open_standard_fds(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *cmd;
 	struct args args;
 
+	open_standard_fds();
 	signal(SIGPIPE, SIG_IGN);
 	if (args_parse(&args, argc, argv) < 0)
 		return EXIT_USAGE;

@@ -89,6 +89,8 @@ static int query_ask(struct query *q, const Regc__Admin *question,
 	frame.body_case = REGC__FRAME__BODY_ADMIN;
 	frame.admin = &admin;
 	r = regc_wire_send(q->sock, &frame, NULL, 0, q->scratch);
+	if (r == -EPIPE || r == -ECONNRESET)
+		return 0; /* refused: its last words can still be read */
 	return r < 0 ? complain(q, r) : 0;
 }
 

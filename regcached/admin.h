@@ -75,6 +75,7 @@ struct admin_job {
 	uint64_t addr, end; /* end 0: no filter */
 	/* the place */
 	uint32_t space, at;
+	uint64_t stuck_ns; /* FLUSH: since when the space's socket is full */
 	uint64_t event; /* EXPLAIN: events below are still to come */
 	bool begun;
 	char text[768];

@@ -3,8 +3,9 @@
  * The listings of regc-ctl: which columns, and how a row is filled.
  *
  * A step fills rows until the page is full or the slice of the turn is over (one
- * space, or one chunk of regions, is done in any case), and leaves its place in job->space and job->at.  Text that comes from a client was
- * made printable when it was taken (log_escape).
+ * space, or one chunk of regions, is done in any case), and leaves its place in
+ * job->space and job->at.  Text that comes from a client was made printable when
+ * it was taken (log_escape).
  */
 #include "regcached/admin.h"
 
@@ -553,8 +554,11 @@ static const struct admin_column flush_columns[] = {
 	{ "regions", CELL_NUMBER },
 };
 
-/* Asks for the live regions without lease of one piece of slots. */
-static void flush_chunk(struct admin_job *job, struct space *s)
+/*
+ * Asks for the live regions without lease of one piece of slots.  False: the
+ * owner's socket is full, so again; not for ever, he may not read at all.
+ */
+static bool flush_chunk(struct admin_job *job, struct space *s)
 {
 	static const uint64_t nothing[LEDGER_N_UNITS];
 	struct evict_lease leases[SPACE_LEASE_CHUNK];
@@ -567,14 +571,23 @@ static void flush_chunk(struct admin_job *job, struct space *s)
 		if (s->regions[job->at + i].state == REGION_LIVE &&
 		    !leases[i].count)
 			slots[n++] = job->at + i;
-	job->at += all;
 	if (n && !reclaim_send(&job->broker->reclaim, s, slots, n, nothing,
-			       RTAB_CAUSE_FLUSHED, 0, NULL))
+			       RTAB_CAUSE_FLUSHED, 0, NULL)) {
 		job->n_regions += n;
+		job->stuck_ns = 0;
+	} else if (n && !s->client->dead) {
+		if (!job->stuck_ns)
+			job->stuck_ns = rtab_now_ns();
+		if (rtab_now_ns() - job->stuck_ns < RECLAIM_WAIT_NS)
+			return false;
+	}
+	job->at += all;
+	return true;
 }
 
 static enum admin_step flush_step(struct admin_job *job, struct admin_page *page)
 {
+	char group[4 * sizeof(job->group)];
 	struct space *s;
 	int n = 0;
 
@@ -585,14 +598,22 @@ static enum admin_step flush_step(struct admin_job *job, struct admin_page *page
 			job->n_spaces++;
 			job->space++;
 			job->at = 0;
+			job->stuck_ns = 0;
 			continue;
 		}
-		flush_chunk(job, s);
+		if (!flush_chunk(job, s))
+			return ADMIN_AGAIN;
 	}
-	if (!job->n_spaces && job->pid) {
+	if (!job->n_spaces && (job->pid || job->group[0])) {
 		job->err = -ESRCH;
-		snprintf(job->text, sizeof(job->text),
-			 "no process %u of yours is attached", job->pid);
+		if (job->pid)
+			snprintf(job->text, sizeof(job->text),
+				 "no process %u of yours is attached", job->pid);
+		else
+			snprintf(job->text, sizeof(job->text),
+				 "no process of group \"%s\" is attached",
+				 log_escape(group, sizeof(group), job->group,
+					    strlen(job->group)));
 		return ADMIN_DONE;
 	}
 	page_begin_row(page);

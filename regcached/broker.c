@@ -24,6 +24,7 @@
 #define SLICE_NS 1000000
 #define FDS_OF_OURS 512 /* and of packets that bring more than they may */
 #define FDS_A_CLIENT 6	/* socket, pidfd, doorbell, table, area, userfaultfd */
+#define OPERATOR_CLIENTS 8 /* beyond, so that regc-ctl can be asked why */
 #define ACCEPT_RETRY_MS 100
 
 /* ---- work ---------------------------------------------------------------- */
@@ -256,11 +257,27 @@ static uint32_t max_clients(void)
 	return (uint32_t)rtab_min_u64(n / FDS_A_CLIENT, UINT32_MAX);
 }
 
-bool broker_has_fds(const struct broker *b)
+static bool is_operator(const struct broker *b, uint32_t uid)
+{
+	return uid == 0 || uid == b->uid;
+}
+
+bool broker_has_fds(const struct broker *b, uint32_t uid)
 {
 	uint64_t held = aside_n_fds_all(b->aside);
+	uint64_t max = b->max_clients;
 
-	return b->n_clients + held / FDS_A_CLIENT <= b->max_clients;
+	if (is_operator(b, uid))
+		max += OPERATOR_CLIENTS;
+	return b->n_clients + held / FDS_A_CLIENT <= max;
+}
+
+uint64_t broker_user_connections(const struct broker *b, uint32_t uid)
+{
+	uint64_t max = broker_option(b, OPTION_USER_CONNECTIONS);
+
+	return is_operator(b, uid) ? max :
+				     rtab_min_u64(max, b->max_clients / 4 + 1);
 }
 
 static int broker_listen(struct broker *b, const char *path)

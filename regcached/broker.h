@@ -141,8 +141,10 @@ void broker_del_work(struct broker *b, struct work *w);
 /* A step that could go on should end. */
 bool broker_slice_is_over(const struct broker *b);
 
-/* Are there descriptors for the connections that there are? */
-bool broker_has_fds(const struct broker *b);
+/* Are there descriptors for the connections that there are, one of uid's? */
+bool broker_has_fds(const struct broker *b, uint32_t uid);
+/* How many uid may have: no user but the broker's and root takes them all. */
+uint64_t broker_user_connections(const struct broker *b, uint32_t uid);
 
 /* The space with the least id >= id, or NULL. */
 struct space *broker_space_from(struct broker *b, uint32_t id);

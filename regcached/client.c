@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -327,6 +328,22 @@ static void refuse_hello(struct client *c, int err, const char *text)
 	client_send_error(c, err, text);
 }
 
+/* Nobody gets from a broker of root what the system denies him. */
+static bool may_have_device(const struct client *c)
+{
+	const struct broker *b = c->broker;
+	uint64_t policy = broker_option(b, OPTION_UFFD_DEVICE);
+	struct stat st;
+
+	if (b->uffd_device < 0 || policy == OPTION_DEVICE_NO)
+		return false;
+	if (policy == OPTION_DEVICE_YES || c->uid == 0 || c->uid == b->uid)
+		return true;
+	return fstat(b->uffd_device, &st) == 0 &&
+	       ((st.st_mode & 06) == 06 ||
+		(st.st_uid == c->uid && (st.st_mode & 0600) == 0600));
+}
+
 static void on_hello(struct client *c, const Regc__Hello *hello)
 {
 	struct broker *b = c->broker;
@@ -370,8 +387,7 @@ static void on_hello(struct client *c, const Regc__Hello *hello)
 		return;
 	}
 	c->space->hello_capacity = hello->capacity;
-	device = hello->want_uffd_device && b->uffd_device >= 0 &&
-		 broker_option(b, OPTION_UFFD_DEVICE);
+	device = hello->want_uffd_device && may_have_device(c);
 	send_welcome(c, choose_mode((uint32_t)broker_option(b, OPTION_MODE),
 				    hello->mode), device);
 }
@@ -565,7 +581,7 @@ static void pid_event(void *arg, uint32_t events)
  */
 static int check_user(struct broker *b, uint32_t uid, uint32_t n)
 {
-	uint64_t max = broker_option(b, OPTION_USER_CONNECTIONS);
+	uint64_t max = broker_user_connections(b, uid);
 	uint64_t held = aside_n_fds(b->aside, uid, ASIDE_SOCKET);
 
 	if (n >= max || n + held >= max + HELD_SLACK)
@@ -667,9 +683,11 @@ int client_new(struct broker *b, int fd)
 	}
 	c->pid = (uint32_t)cred.pid;
 	c->uid = cred.uid;
-	r = broker_has_fds(b) ? user_ref(b, c->uid, &c->user) : -EMFILE;
+	r = broker_has_fds(b, c->uid) ? user_ref(b, c->uid, &c->user) : -EMFILE;
 	if (r) {
 		b->stats.refused++;
+		log_warn("connection refused: pid %u uid %u: %s", c->pid,
+			 c->uid, refusal(r));
 		client_send_error(c, r, refusal(r));
 		client_kill(c, "over a limit");
 		return r;

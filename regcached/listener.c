@@ -64,6 +64,11 @@ static int check_directory(const char *path)
 			  "could not be trusted", dir, (unsigned int)st.st_uid);
 		return -EPERM;
 	}
+	if (st.st_mode & 022 && !(st.st_mode & S_ISVTX)) {
+		log_error("directory \"%s\" can be written by others and has no "
+			  "sticky bit, so the socket could not be trusted", dir);
+		return -EPERM;
+	}
 	return 0;
 }
 

@@ -232,6 +232,18 @@ static int print_and_end(int opt)
 	return fflush(stdout) || ferror(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* getopt knows what is wrong, but says it only by what it leaves. */
+static int bad_option(const char *word)
+{
+	char letter[] = { '-', (char)optopt, 0 };
+
+	if (optopt >= OPT_CONFIG)
+		return usage("no value is taken by ", word);
+	if (optopt)
+		return usage("unknown option ", letter);
+	return usage("unknown or ambiguous option ", word);
+}
+
 /* -1: go on; else the exit status. */
 static int parse_arguments(int argc, char **argv, struct arguments *args)
 {
@@ -242,9 +254,13 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
 	while ((opt = getopt_long(argc, argv, ":", long_options, NULL)) != -1) {
 		switch (opt) {
 		case OPT_CONFIG:
+			if (!*optarg)
+				return usage("--config wants a file", "");
 			args->config = optarg;
 			break;
 		case OPT_SOCKET:
+			if (!*optarg)
+				return usage("--socket wants a path", "");
 			fits = add_set(args, "socket", optarg);
 			break;
 		case OPT_LOG_LEVEL:
@@ -257,7 +273,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
 			return usage("a value is missing after ",
 				     argv[optind - 1]);
 		case '?':
-			return usage("unknown option ", argv[optind - 1]);
+			return bad_option(argv[optind - 1]);
 		default:
 			return print_and_end(opt);
 		}

@@ -19,7 +19,7 @@
 #define WORD_BYTES 128
 
 static const char *const mode_words[] = { "off", "fast", "strict", "auto", NULL };
-static const char *const yes_words[] = { "no", "yes", NULL };
+static const char *const device_words[] = { "no", "yes", "allowed", NULL };
 static const char *const level_words[] = { "error", "warn", "info", "debug",
 					   NULL };
 
@@ -87,9 +87,14 @@ static const struct option_row rows[OPTION_N] = {
 		"else strict; off caches nothing. A process may ask for a "
 		"stricter mode, not for a weaker one." },
 	[OPTION_UFFD_DEVICE] = {
-		"uffd.device", OPTION_UNIT_WORD, "yes", 0, 0, yes_words, true,
-		"Whether processes get a descriptor of /dev/userfaultfd, so "
-		"that those without privilege can be tracked too." },
+		"uffd.device", OPTION_UNIT_WORD, "allowed", 0, 0, device_words,
+		true,
+		"Which processes get a descriptor of /dev/userfaultfd: all "
+		"(yes), none (no), or those of root, of the broker's user and "
+		"of users whom the mode of the device allows to open it "
+		"(allowed). With it a process can make a userfaultfd that "
+		"stops the kernel inside a system call, which most systems "
+		"deny to users on purpose; tracking works without it." },
 	[OPTION_HISTORY_EVENTS] = {
 		"history.events", OPTION_UNIT_NUMBER, "1024", 16, 1048576, NULL,
 		true,
@@ -318,12 +323,25 @@ static char *trim(char *s)
 	return s;
 }
 
+/* A # begins a comment at the start of a line and after a blank. */
+static void cut_comment(char *line)
+{
+	size_t i;
+
+	for (i = 0; line[i]; i++)
+		if (line[i] == '#' &&
+		    (i == 0 || isspace((unsigned char)line[i - 1]))) {
+			line[i] = 0;
+			return;
+		}
+}
+
 static int parse_line(struct options *o, char *line, bool *seen, char *error)
 {
 	char *name, *value, shown[WORD_BYTES];
 	int id, r;
 
-	line[strcspn(line, "#")] = 0;
+	cut_comment(line);
 	name = trim(line);
 	if (!*name)
 		return 0;

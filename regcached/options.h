@@ -36,6 +36,9 @@ enum option_id {
 	OPTION_N
 };
 
+/* Values of uffd.device. */
+enum { OPTION_DEVICE_NO, OPTION_DEVICE_YES, OPTION_DEVICE_ALLOWED };
+
 enum option_unit {
 	OPTION_UNIT_BYTES,  /* K M G T, N% of memory */
 	OPTION_UNIT_NUMBER,

@@ -318,7 +318,7 @@ void space_note_evicting(struct space *s, uint32_t slot, uint32_t cause,
 		.library = region->library,
 	};
 
-	s->n_evicted++;
+	s->n_evicted += cause == RTAB_CAUSE_EVICTED;
 	history_add(&s->history, &event);
 }
 

@@ -311,6 +311,7 @@ START_TEST(slots_become_ready_as_they_are_used)
 
 	raw_broker_start(&broker, NULL);
 	raw_attach(&c, &broker, "", -1);
+	raw_have(&c, PAGES(4096), 4096);
 	for (i = 0; i < 4096; i++) {
 		raw_wait(rtab_load_acquire(&c.table.table->slots_ready) > i);
 		raw_add(&c, i, START + PAGES(2 * i), PAGES(1), 0);

@@ -146,7 +146,7 @@ static int full_socket(int *ret_peer)
 
 #define MAX_SENT 64
 
-/* One packet with fd, n times. */
+/* One packet with fd, n times; 0 or -errno. */
 static int send_fd(int sock, const void *data, size_t size, int fd, int n)
 {
 	union {
@@ -329,6 +329,117 @@ START_TEST(questions_of_one_user_do_not_delay_another)
 }
 END_TEST
 
+/* ---- what others have not ------------------------------------------------ */
+
+static void expect_device(int arg)
+{
+	struct raw_client c;
+
+	raw_hello(&c, &broker, "");
+	if ((c.device >= 0) != arg)
+		_exit(1);
+	raw_close(&c);
+}
+
+START_TEST(device_is_for_those_who_could_open_it)
+{
+	const char *const sets[] = { "uffd.device=yes", NULL };
+	struct raw_client c;
+	struct stat st;
+	bool root_has;
+
+	if (geteuid() != 0 || stat("/dev/userfaultfd", &st) || st.st_mode & 06)
+		return; /* it takes two users and a device for one of them */
+	raw_hello(&c, &broker, "");
+	root_has = c.device >= 0;
+	raw_close(&c);
+	end_besieger(besieger(expect_device, 0));
+	ck_assert_int_eq(raw_broker_end(&broker, SIGTERM), 0);
+	raw_broker_start(&broker, sets);
+	end_besieger(besieger(expect_device, root_has));
+}
+END_TEST
+
+/* As many connections as are let in; then one more is told why not. */
+static void connect_all(int arg)
+{
+	struct raw_client c;
+	Regc__Frame *frame;
+	int n = 0;
+
+	(void)arg;
+	for (;;) {
+		raw_connect(&c, &broker);
+		if (!regc_wire_recv_wait(c.wire, c.sock, 50, &frame))
+			break;
+		if (++n > 60)
+			_exit(1);
+	}
+	if (frame->body_case != REGC__FRAME__BODY_ERROR ||
+	    frame->error->err != -EDQUOT)
+		_exit(1);
+}
+
+START_TEST(no_user_takes_all_descriptors)
+{
+	const struct rlimit few = { 150, 150 };
+	pid_t pid;
+
+	if (geteuid() != 0)
+		return; /* it takes two users */
+	ck_assert_int_eq(raw_broker_end(&broker, SIGTERM), 0);
+	/* It stays so here: this process is for this test alone. */
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	raw_broker_start(&broker, NULL);
+	pid = besieger(connect_all, 0);
+	ck_assert_uint_lt(status_ms(), SOON_MS);
+	ck_assert(raw_log_has(&broker, "connection refused"));
+	end_besieger(pid);
+}
+END_TEST
+
+START_TEST(who_only_attaches_holds_little)
+{
+	struct raw_client c[64];
+	struct raw_rows rows;
+	uint32_t i;
+
+	for (i = 0; i < RTAB_ARRAY_SIZE(c); i++)
+		raw_attach(&c[i], &broker, "", -1);
+	raw_admin_kind(&broker, REGC__ADMIN_KIND__ADMIN_STATUS, &rows);
+	ck_assert_uint_le(raw_number(&rows, 0, "regions_granted"),
+			  raw_number(&rows, 0, "regions_limit") / 8);
+	ck_assert_uint_le(raw_number(&rows, 0, "bytes_granted"),
+			  raw_number(&rows, 0, "bytes_limit") / 8);
+	raw_rows_free(&rows);
+	/* And many small Needs do not add up to a hoard. */
+	for (i = 0; i < 100; i++) {
+		raw_send_need(&c[0], PAGES(1), 1, i + 1);
+		raw_expect(&c[0], REGC__FRAME__BODY_GRANT);
+	}
+	raw_admin_kind(&broker, REGC__ADMIN_KIND__ADMIN_STATUS, &rows);
+	ck_assert_uint_le(raw_number(&rows, 0, "regions_granted"),
+			  raw_number(&rows, 0, "regions_limit") / 8);
+	raw_rows_free(&rows);
+	for (i = 0; i < RTAB_ARRAY_SIZE(c); i++)
+		raw_close(&c[i]);
+}
+END_TEST
+
+START_TEST(area_is_not_larger_than_was_told)
+{
+	struct raw_client c;
+	int fd;
+
+	raw_hello(&c, &broker, "");
+	ck_assert_int_eq(rtab_area_new(&c.area, RTAB_MAX_CAPACITY, 1, &fd), 0);
+	raw_send_attach(&c, &fd, 1, false);
+	raw_expect_end(&c);
+	close(fd);
+	raw_close(&c);
+}
+END_TEST
+
 /* ---- tables that only grow ----------------------------------------------- */
 
 static uint32_t ready(const struct raw_client *c)
@@ -350,8 +461,7 @@ START_TEST(slots_become_ready_as_regions_need_them)
 	}
 	ck_assert_uint_eq(ready(&c), RTAB_READY_STEP);
 	/* And for whoever does have regions there are always more. */
-	raw_send_need(&c, PAGES(5000), 5000, 1);
-	raw_expect(&c, REGC__FRAME__BODY_GRANT);
+	raw_have(&c, PAGES(5000), 5000);
 	for (i = 0; i < 5000; i++) {
 		raw_add(&c, i, START + PAGES(i), PAGES(1), 0);
 		if (i % 100)
@@ -379,8 +489,7 @@ START_TEST(slots_that_are_ready_count_for_the_group)
 
 	for (i = 0; i < RTAB_ARRAY_SIZE(c); i++) {
 		raw_attach(&c[i], &broker, "", -1);
-		raw_send_need(&c[i], PAGES(3000), 3000 - c[i].regions, 1);
-		raw_expect(&c[i], REGC__FRAME__BODY_GRANT);
+		raw_have(&c[i], PAGES(3000), 3000);
 		for (j = 0; j < 3000 && j < ready(&c[i]); j++) {
 			raw_add(&c[i], j, START + PAGES(j), PAGES(1), 0);
 			if (j % 100 == 0)
@@ -463,6 +572,10 @@ static Suite *suite(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_loop_test(t, questions_of_one_user_do_not_delay_another, 0, 3);
+	tcase_add_test(t, device_is_for_those_who_could_open_it);
+	tcase_add_test(t, no_user_takes_all_descriptors);
+	tcase_add_test(t, who_only_attaches_holds_little);
+	tcase_add_test(t, area_is_not_larger_than_was_told);
 	tcase_add_test(t, slots_become_ready_as_regions_need_them);
 	tcase_add_test(t, lock_file_is_for_the_owner_alone);
 	tcase_add_test(t, lock_file_of_another_user_is_refused);

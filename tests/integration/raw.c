@@ -341,6 +341,19 @@ void raw_attach(struct raw_client *c, const struct raw_broker *b,
 	c->regions = reply->attached->regions;
 }
 
+void raw_have(struct raw_client *c, uint64_t bytes, uint64_t regions)
+{
+	const Regc__Grant *grant;
+
+	if (bytes <= c->bytes && regions <= c->regions)
+		return;
+	raw_send_need(c, bytes > c->bytes ? bytes - c->bytes : 0,
+		      regions > c->regions ? regions - c->regions : 0, 1);
+	grant = raw_expect(c, REGC__FRAME__BODY_GRANT)->grant;
+	c->bytes += grant->bytes;
+	c->regions += grant->regions;
+}
+
 void raw_close(struct raw_client *c)
 {
 	if (c->sock >= 0)

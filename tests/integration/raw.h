@@ -68,6 +68,8 @@ void raw_attach(struct raw_client *c, const struct raw_broker *b,
 /* The second half, after raw_hello(); sends Attach and nothing more. */
 void raw_send_attach(struct raw_client *c, const int *fds, int n_fds,
 		     bool has_uffd);
+/* Asks for budget until it has so much in all. */
+void raw_have(struct raw_client *c, uint64_t bytes, uint64_t regions);
 void raw_close(struct raw_client *c);
 
 void raw_send(struct raw_client *c, const Regc__Frame *frame);
