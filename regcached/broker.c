@@ -252,6 +252,10 @@ static uint32_t max_clients(void)
 		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
 			getrlimit(RLIMIT_NOFILE, &limit);
 	}
+	if (limit.rlim_cur < 2 * FDS_OF_OURS)
+		log_warn("only %llu descriptors (RLIMIT_NOFILE): a client that "
+			 "sends many could stall the broker",
+			 (unsigned long long)limit.rlim_cur);
 	n = limit.rlim_cur -
 	    rtab_min_u64(FDS_OF_OURS, limit.rlim_cur / 2);
 	return (uint32_t)rtab_min_u64(n / FDS_A_CLIENT, UINT32_MAX);

@@ -29,7 +29,7 @@
 
 #define FRAMES_A_TURN 16
 #define OUT_MAX_BYTES (128 * 1024)
-#define UNASKED_MAX_FDS 64 /* of a user, that wait for their close */
+#define UNASKED_MAX_FDS 256 /* of a user, that wait for their close */
 #define HELD_SLACK 64	   /* sockets of a user, that wait for their close */
 
 struct client_packet {

@@ -2,6 +2,7 @@
 /* What regc-ctl is told: listings, pages, who sees what, and explain. */
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,6 +302,35 @@ START_TEST(flush_asks_for_all_without_lease_and_says_how_many)
 }
 END_TEST
 
+START_TEST(flush_asks_for_all_whoever_reads_slowly)
+{
+	Regc__Frame frame = REGC__FRAME__INIT, *reply;
+	Regc__Admin admin = REGC__ADMIN__INIT;
+	uint32_t n = 100000, asked = 0, i;
+	struct raw_client ctl;
+
+	raw_have(&c, PAGES(n), n);
+	for (i = 0; i < n; i++) {
+		raw_wait(rtab_load_acquire(&c.table.table->slots_ready) > i);
+		raw_add(&c, i, START + PAGES(i), PAGES(1), 0);
+	}
+	raw_wait_drained(&c);
+	raw_connect(&ctl, &broker);
+	admin.kind = REGC__ADMIN_KIND__ADMIN_FLUSH;
+	frame.body_case = REGC__FRAME__BODY_ADMIN;
+	frame.admin = &admin;
+	raw_send(&ctl, &frame);
+	while (asked < n) {
+		poll(NULL, 0, 1); /* its socket fills up meanwhile */
+		reply = raw_expect(&c, REGC__FRAME__BODY_RECLAIM);
+		asked += (uint32_t)reply->reclaim->n_slots;
+	}
+	ck_assert_uint_eq(asked, n);
+	raw_expect(&ctl, REGC__FRAME__BODY_ADMIN_REPLY);
+	raw_close(&ctl);
+}
+END_TEST
+
 /* ---- explain ------------------------------------------------------------- */
 
 static void explain(uint64_t addr, uint64_t len, uint32_t access,
@@ -450,6 +480,7 @@ static Suite *suite(void)
 	tcase_add_test(t, space_that_ends_between_two_pages_does_no_harm);
 	tcase_add_test(t, other_users_see_nothing_of_ours);
 	tcase_add_test(t, flush_asks_for_all_without_lease_and_says_how_many);
+	tcase_add_test(t, flush_asks_for_all_whoever_reads_slowly);
 	suite_add_tcase(s, t);
 
 	t = tcase_create("explain");

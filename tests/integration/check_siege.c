@@ -227,7 +227,7 @@ END_TEST
 
 /* ---- a user whose descriptors do not close ------------------------------- */
 
-#define N_CLOGGED 30
+#define N_CLOGGED 80
 
 static void clog_lanes(int arg)
 {

@@ -168,6 +168,26 @@ expect 0 explain "$pid" 0x1000
 grep -q -i miss "$scratch/out" || fail "explain does not see a miss"
 expect 1 explain 1 0x1000 # not a client
 
+# no standard output at all is an error too, and nothing goes to the broker
+"$ctl" status >&- 2>"$scratch/err" && fail "a closed output is no error"
+[ -s "$scratch/err" ] || fail "a closed output is not reported"
+
+# what is wrong with an argument of the broker is named
+usage() {
+	want=$1
+	shift
+	"$builddir/regcached/regcached" "$@" >"$scratch/out" 2>"$scratch/err"
+	[ $? -eq 2 ] || fail "regcached $* is no usage error"
+	grep -q -e "$want" "$scratch/err" || fail "regcached $*: no \"$want\""
+}
+usage 'unknown option -x;' -xy
+usage 'no value is taken by --help=1;' --help=1
+usage 'ambiguous option --s;' --s x
+usage 'unknown or ambiguous option --nonsense;' --nonsense
+usage 'a value is missing after --set;' --set
+usage '--config wants a file;' --config ''
+usage '--socket wants a path;' --socket ''
+
 # a full disk is an error, a reader who has enough is none
 "$ctl" status >/dev/full 2>"$scratch/err" && fail "a full disk is no error"
 [ -s "$scratch/err" ] || fail "a full disk is not reported"

@@ -147,6 +147,8 @@ START_TEST(file_has_comments_blanks_and_a_last_line_without_end)
 {
 	ck_assert_int_eq(parse(""), 0);
 	ck_assert_int_eq(parse("\n\n  # only this\n"), 0);
+	ck_assert_int_eq(parse("socket = /run/a#b #c\n"), 0);
+	ck_assert_str_eq(o.socket, "/run/a#b");
 	ck_assert_int_eq(parse("mode=fast # so\n\tlimit.node.regions  =\t5  \r\n"
 			       "log.level = warn"), 0);
 	ck_assert_uint_eq(o.value[OPTION_MODE], 1);
