@@ -168,7 +168,6 @@ static void on_deny(const Regc__Deny *deny)
 {
 	rt_cache_lock();
 	rt.own_limit = strncmp(deny->limit, "limit.space.", 12) == 0;
-	rt.denied_ticket = deny->ticket;
 	rt_cache_unlock();
 	budget_turn();
 }

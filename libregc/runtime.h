@@ -290,7 +290,7 @@ struct runtime {
 	uint64_t allow_bytes, allow_regions; /* budget from the broker */
 	uint64_t used_bytes, used_regions;   /* charged to it */
 	uint64_t uncached_bytes;
-	uint64_t next_ticket, denied_ticket;
+	uint64_t next_ticket;
 	bool own_limit; /* the space's own limit binds: evict here, do not ask */
 	struct rt_domain domains[RTAB_N_DOMAINS];
 	struct uncached *refused; /* put, but the device said "not now" */

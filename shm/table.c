@@ -161,7 +161,7 @@ int rtab_writer_add(struct rtab_writer *w, uint32_t slot, uint64_t start,
 	rtab_store_relaxed(&record->start, start);
 	rtab_store_relaxed(&record->end, end);
 	rtab_store_relaxed(&record->cls, (uint32_t)c);
-	/* T1 release: pairs with lookup_slot_live(); range before generation */
+	/* T1 release: pairs with slot_covers(); range before generation */
 	rtab_store_release(&record->gen, w->view.gens[slot]);
 	r = rtab_index_insert(w->index, (uint32_t)c, start, slot);
 	if (r) {
