@@ -113,17 +113,25 @@ int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 	struct regc_device_limits limits = { 0 };
 	struct regc_domain *dom = calloc(1, sizeof(*dom));
 	struct rt_domain *d;
+	uint64_t limit;
 
 	if (!dom)
 		return -ENOMEM;
 	if (ops->limits)
 		ops->limits(ctx, &limits);
 	rt_cache_lock();
-	d = find(ops, ctx);
-	if (d && d->closing && d->n_handles == 0) {
+	for (limit = rtab_now_ns() + 2 * RT_CLOSE_MS * UINT64_C(1000000);;) {
+		d = find(ops, ctx);
+		if (!d || !d->closing || d->n_handles)
+			break;
+		/* Another thread closes it at this moment; it ends or gives up. */
 		rt_cache_unlock();
-		free(dom);
-		return -EBUSY; /* another thread is at it */
+		if (rtab_now_ns() > limit) {
+			free(dom);
+			return -EBUSY;
+		}
+		sched_yield();
+		rt_cache_lock();
 	}
 	if (ret_new)
 		*ret_new = !d;

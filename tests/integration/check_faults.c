@@ -304,6 +304,31 @@ static void *open_and_close(void *arg)
 	return NULL;
 }
 
+static void *open_and_close_domains(void *arg)
+{
+	int i;
+
+	for (i = 0; i < 3000; i++) {
+		struct regc_domain *d;
+
+		ck_assert_int_eq(regc_domain_null(arg, &d), 0);
+		ck_assert_int_eq(regc_domain_close(d), 0);
+	}
+	return NULL;
+}
+
+START_TEST(opening_a_domain_that_another_thread_closes_succeeds)
+{
+	pthread_t t[2];
+	int i;
+
+	for (i = 0; i < 2; i++)
+		pthread_create(&t[i], NULL, open_and_close_domains, lib);
+	for (i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+}
+END_TEST
+
 static void patch_under_fire(uint32_t mode)
 {
 	pthread_t busy[6], openers[2];
@@ -621,6 +646,7 @@ static void add(TCase *tc)
 	tcase_add_test(tc, eviction_and_unmapping_at_once_do_not_hang);
 	tcase_add_test(tc, what_is_void_contains_what_was_unmapped);
 	tcase_add_test(tc, closing_one_library_leaves_the_others_their_events);
+	tcase_add_test(tc, opening_a_domain_that_another_thread_closes_succeeds);
 	tcase_add_test(tc, lease_stays_valid_while_its_neighbours_change);
 	tcase_add_test(tc,
 		       broker_that_is_interrupted_all_the_time_reads_every_event);

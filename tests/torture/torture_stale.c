@@ -4,7 +4,9 @@
  *
  *   torture_stale [seconds [threads [processes]]]
  *   REGC_TEST_SECONDS, REGC_TEST_SEED, REGC_MODE; a broker is at REGC_SOCKET, or
- *   one is started.  REGC_TEST_KILL=1: the broker is killed now and then.
+ *   one is started.  That one is killed and started again four times a second
+ *   with REGC_TEST_KILL=1, and is late with everything, so that windows are wide,
+ *   with REGC_TEST_LATE=1 (best with all on one processor).
  *
  * Every process has an arena of windows.  A thread takes a window, either changes
  * it (any call that takes or replaces pages, through libc or raw, then writes a
@@ -21,6 +23,7 @@
 #include <liburing.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +45,7 @@
 #define MAX_THREADS 10
 #define HANG_SECONDS 60
 #define LIMIT_NS UINT64_C(5000000000)
+#define KILL_NS UINT64_C(250000000)
 /*
  * Far below where the kernel places mappings, so that nobody else takes a free
  * hole, and outside of what the sanitizers use.
@@ -497,6 +501,7 @@ static char broker_socket[128];
 static void start_broker(void)
 {
 	const char *build = getenv("REGC_BUILDDIR");
+	struct sched_param idle = { 0 };
 	char path[4096];
 	uint64_t limit = rtab_now_ns() + LIMIT_NS;
 
@@ -505,12 +510,23 @@ static void start_broker(void)
 	broker_pid = fork();
 	if (broker_pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getenv("REGC_TEST_LATE") &&
+		    sched_setscheduler(0, SCHED_IDLE, &idle))
+			die("SCHED_IDLE");
 		execl(path, path, "--socket", broker_socket, "--log-level",
 		      "error", (char *)NULL);
 		_exit(127);
 	}
 	while (access(broker_socket, F_OK) && rtab_now_ns() < limit)
 		pause_ms(1);
+}
+
+static void renew_broker(void)
+{
+	kill(broker_pid, SIGKILL);
+	waitpid(broker_pid, NULL, 0);
+	unlink(broker_socket);
+	start_broker();
 }
 
 static int report(void)
@@ -532,7 +548,9 @@ int main(int argc, char **argv)
 {
 	const char *text = getenv("REGC_TEST_SECONDS");
 	unsigned int seconds = text ? (unsigned int)atoi(text) : 2;
-	uint32_t threads = 3, processes = 2, i;
+	uint32_t threads = 3, processes = 2, i, left;
+	uint64_t next_kill = rtab_now_ns() + KILL_NS;
+	bool kill_it = getenv("REGC_TEST_KILL") && !getenv("REGC_SOCKET");
 	int status, bad = 0;
 
 	if (argc > 1)
@@ -563,17 +581,26 @@ int main(int argc, char **argv)
 	for (i = 0; i < processes; i++)
 		if (fork() == 0)
 			exit(run_process(seconds, threads, i));
-	for (i = 0; i < processes;) {
-		pid_t pid = wait(&status);
+	left = processes;
+	while (left) {
+		pid_t pid = waitpid(-1, &status, kill_it ? WNOHANG : 0);
 
 		if (pid < 0)
 			break;
+		if (pid == 0) {
+			pause_ms(5);
+			if (rtab_now_ns() > next_kill) {
+				renew_broker();
+				next_kill = rtab_now_ns() + KILL_NS;
+			}
+			continue;
+		}
 		if (pid == broker_pid) {
 			fprintf(stderr, "torture_stale: the broker died\n");
 			bad = 1;
 			continue;
 		}
-		i++;
+		left--;
 		if (status) {
 			fprintf(stderr, "torture_stale: a process ended with %x\n",
 				(unsigned int)status);
