@@ -41,6 +41,8 @@ static const struct option {
 	{ OPT_ACCESS, 0, "access", "LIST", ARGS_ACCESS, FIELD(access),
 	  "access asked for: read,write,remote-read,... (default: read)" },
 	{ OPT_ALL, 0, "all", NULL, ARGS_NONE, 0, "every process" },
+	{ OPT_WATCH, 'w', "watch", NULL, ARGS_NONE, 0,
+	  "again every second, until interrupted" },
 	{ OPT_SOCKET, 's', "socket", "PATH", ARGS_TEXT, FIELD(socket),
 	  "ask the broker at PATH" },
 	{ OPT_JSON, 'j', "json", NULL, ARGS_NONE, 0,

@@ -20,6 +20,7 @@ enum {
 	OPT_STATE = 1 << 10,
 	OPT_ACCESS = 1 << 11,
 	OPT_ALL = 1 << 12,
+	OPT_WATCH = 1 << 13,
 	OPT_GLOBAL = OPT_SOCKET | OPT_JSON | OPT_TAB | OPT_HELP | OPT_VERSION,
 };
 

@@ -15,9 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/args.h"
+#include "cli/instruction.h"
 #include "cli/output.h"
 #include "cli/query.h"
 #include "libregc/regc.h"
@@ -68,6 +70,9 @@ static const struct command {
 	{ "regions", REGC__ADMIN_KIND__ADMIN_REGIONS, no_operands,
 	  OPT_PID | OPT_GROUP | OPT_LIBRARY | OPT_ADDR | OPT_LEN | OPT_STATE,
 	  false, false, "list what is registered, and by whom" },
+	{ "transfers", REGC__ADMIN_KIND__ADMIN_TRANSFERS, no_operands,
+	  OPT_PID | OPT_GROUP | OPT_WATCH, false, false,
+	  "list buffers in flight, and which threads wait for them" },
 	{ "explain", REGC__ADMIN_KIND__ADMIN_EXPLAIN, explain_operands,
 	  OPT_ACCESS, false, false,
 	  "say why a get of [ADDR, ADDR + LEN) would hit or miss" },
@@ -223,9 +228,15 @@ static int finish(const struct output *out, int failed)
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static int run(const struct command *cmd, const struct args *args)
+static int on_reply(const Regc__AdminReply *reply, void *out)
 {
-	Regc__Admin question = REGC__ADMIN__INIT;
+	instruction_fill(reply);
+	return output_reply(reply, out);
+}
+
+static int ask(const struct command *cmd, const struct args *args,
+	       const Regc__Admin *question)
+{
 	struct output out = { .file = stdout, .upright = cmd->upright };
 	int r;
 
@@ -233,6 +244,22 @@ static int run(const struct command *cmd, const struct args *args)
 		out.format = OUTPUT_JSON;
 	else if (args->given & OPT_TAB)
 		out.format = OUTPUT_TAB;
+	r = query_run(args->socket, question, on_reply, &out);
+	if (r == 0)
+		r = output_end(&out);
+	/* A reader that went away has seen enough: no more of it. */
+	if (args->given & OPT_WATCH && out.err == -EPIPE)
+		return EXIT_FAILURE;
+	return finish(&out, r < 0);
+}
+
+static int run(const struct command *cmd, const struct args *args)
+{
+	const struct timespec second = { .tv_sec = 1 };
+	bool screen = isatty(STDOUT_FILENO) && !(args->given & OPT_JSON);
+	Regc__Admin question = REGC__ADMIN__INIT;
+	int status;
+
 	question.kind = cmd->kind;
 	question.pid = (uint32_t)args->pid;
 	/* protobuf-c has no const; the packer only reads */
@@ -244,10 +271,16 @@ static int run(const struct command *cmd, const struct args *args)
 	question.len = args->len;
 	question.access = (uint32_t)args->access;
 	question.state = (uint32_t)args->state;
-	r = query_run(args->socket, &question, output_reply, &out);
-	if (r == 0)
-		r = output_end(&out);
-	return finish(&out, r < 0);
+	for (;;) {
+		if (args->given & OPT_WATCH && screen)
+			fputs("\033[H\033[2J", stdout);
+		status = ask(cmd, args, &question);
+		if (status || !(args->given & OPT_WATCH))
+			return status;
+		if (!screen)
+			putchar('\n'); /* between two listings */
+		nanosleep(&second, NULL);
+	}
 }
 
 /* Help and version take the same care with a full disk as data does. */

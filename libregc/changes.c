@@ -12,7 +12,8 @@
  *       hit a region that was made after the change.
  *
  * A hook, before the system call (laws L1, L8: no lock, no allocation):
- *   1 take the range out of the watch, so that the call waits for nobody;
+ *   1 take the range out of the watch, so that the call waits for nobody (but for
+ *     transfers there: their protection is of the watch);
  *   2 log the change: whoever registers at this moment compares the count of
  *     changes from before its own watch with the one after it published.  Its
  *     watch came before 1: it sees the count of 2.  After 1: the kernel tells;
@@ -22,6 +23,7 @@
  * Where 3 cannot tell, everything is void (L3).
  */
 #include "libregc/runtime.h"
+#include "libregc/transfer.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -173,6 +175,9 @@ bool changes_before(uint64_t start, uint64_t end, uint32_t cause, bool unwatch)
 	end = end > UINT64_MAX - page ? UINT64_MAX : rtab_round_up(end, page);
 	if (!watched(start, end))
 		return false;
+	/* Whoever waits at a closed page there is woken by the event. */
+	if (transfers_used() && transfer_before_change(start, end))
+		unwatch = false;
 	if (unwatch)
 		monitor_uffd_unwatch(start, end);
 	rtab_area_log_change(rt.area.area, start, end, cause);
@@ -379,8 +384,7 @@ static bool has_inode(const char *rest)
 }
 
 /* Before 6.11: the line of /proc/self/maps; costs tens of microseconds. */
-static int read_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
-			bool *ret_shared)
+static int read_mapping(uint64_t addr, struct rt_mapping *ret)
 {
 	char buf[4096];
 	off_t at = 0;
@@ -397,9 +401,12 @@ static int read_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
 
 			if (addr >= end)
 				continue;
-			*ret_start = start;
-			*ret_end = end;
-			*ret_shared = rest[4] == 's' || has_inode(rest);
+			ret->start = start;
+			ret->end = end;
+			ret->shared = rest[4] == 's' || has_inode(rest);
+			ret->prot = (rest[1] == 'r' ? PROT_READ : 0) |
+				    (rest[2] == 'w' ? PROT_WRITE : 0) |
+				    (rest[3] == 'x' ? PROT_EXEC : 0);
 			return addr >= start ? 0 : -ENOENT;
 		}
 		if (line == buf)
@@ -421,20 +428,19 @@ static bool is_huge_anon(uint64_t addr)
 	       strncmp(name, HUGE_ANON, sizeof(HUGE_ANON) - 1) == 0;
 }
 
-static int query_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
-			 bool *ret_shared)
+int changes_mapping(uint64_t addr, struct rt_mapping *ret)
 {
 	struct procmap_query q = { .size = sizeof(q), .query_addr = addr };
 
 	if (rt.maps_fd < 0)
 		return -EBADF;
 	if (ioctl(rt.maps_fd, RT_PROCMAP_QUERY, &q) < 0)
-		return errno == ENOTTY ? read_mapping(addr, ret_start, ret_end,
-						      ret_shared) : -errno;
-	*ret_start = q.vma_start;
-	*ret_end = q.vma_end;
-	*ret_shared = (q.vma_flags & RT_PROCMAP_SHARED) ||
+		return errno == ENOTTY ? read_mapping(addr, ret) : -errno;
+	ret->start = q.vma_start;
+	ret->end = q.vma_end;
+	ret->shared = (q.vma_flags & RT_PROCMAP_SHARED) ||
 		      (q.inode && !is_huge_anon(addr));
+	ret->prot = (int)(q.vma_flags & (PROT_READ | PROT_WRITE | PROT_EXEC));
 	return 0;
 }
 
@@ -447,19 +453,18 @@ static int query_mapping(uint64_t addr, uint64_t *ret_start, uint64_t *ret_end,
  */
 static bool has_hole(uint64_t start, uint64_t end)
 {
-	uint64_t low, high;
-	bool shared;
+	struct rt_mapping m;
 
-	for (; start < end; start = high)
-		if (query_mapping(start, &low, &high, &shared))
+	for (; start < end; start = m.end)
+		if (changes_mapping(start, &m))
 			return true;
 	return false;
 }
 
 static void extend_to_mappings(uint64_t *start, uint64_t *end, bool *ret_shared)
 {
-	uint64_t at = *start, low, high, want = *end;
-	bool shared;
+	uint64_t at = *start, want = *end;
+	struct rt_mapping m;
 	int i;
 
 	*ret_shared = false;
@@ -468,14 +473,14 @@ static void extend_to_mappings(uint64_t *start, uint64_t *end, bool *ret_shared)
 			*ret_shared = true;
 			return;
 		}
-		if (query_mapping(at, &low, &high, &shared))
+		if (changes_mapping(at, &m))
 			return;
 		if (i == 0)
-			*start = low;
-		*ret_shared |= shared;
-		if (high > *end)
-			*end = high;
-		at = high;
+			*start = m.start;
+		*ret_shared |= m.shared;
+		if (m.end > *end)
+			*end = m.end;
+		at = m.end;
 	}
 }
 
@@ -495,6 +500,18 @@ static int register_and_add(uint64_t start, uint64_t end)
 	return 0;
 }
 
+bool changes_is_anonymous(uint64_t start, uint64_t end)
+{
+	struct rt_mapping m;
+	int saved = errno;
+
+	for (; start < end; start = m.end)
+		if (changes_mapping(start, &m) || m.shared)
+			break;
+	errno = saved;
+	return start >= end;
+}
+
 bool watch_is_whole(uint64_t start, uint64_t end)
 {
 	uint64_t limit = rtab_now_ns() + RT_WAIT_MS * UINT64_C(1000000);
@@ -512,11 +529,14 @@ bool watch_is_whole(uint64_t start, uint64_t end)
 
 int watch_range(uint64_t start, uint64_t end, bool *ret_shared, uint32_t *ret_cause)
 {
-	uint64_t low = start, high = end;
+	uint64_t low = start, high = end, page;
 	int saved = errno, r = -ENOTSUP;
 
 	*ret_cause = RTAB_CAUSE_UNWATCHABLE;
 	extend_to_mappings(&low, &high, ret_shared);
+	/* What regc_alloc() gave is of a file that nobody else has. */
+	if (*ret_shared && pool_has(low, high, &page))
+		*ret_shared = false;
 	/* Only hooks see what happens to a file. */
 	if (*ret_shared && (rtab_load_relaxed(&rt.mode) != RTAB_MODE_FAST ||
 			    !rt.file_hooks))

@@ -15,6 +15,7 @@
  */
 #include "libregc/link.h"
 #include "libregc/runtime.h"
+#include "libregc/transfer.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -128,10 +129,11 @@ static void *guardian_main(void *arg)
 {
 	struct pollfd p[N_POLL];
 	bool attentive = false;
-	int n, timeout;
+	int n, timeout, limit;
 
 	(void)arg;
 	prctl(PR_SET_NAME, "regc-guardian");
+	faults_start();
 	for (;;) {
 		memset(p, 0, sizeof(p));
 		p[POLL_WAKE] = (struct pollfd){ rt.wake_fd, POLLIN, 0 };
@@ -140,6 +142,9 @@ static void *guardian_main(void *arg)
 		p[POLL_UFFD] = (struct pollfd){ rt.uffd, POLLIN, 0 };
 		timeout = attentive ? ATTENTIVE_MS :
 			  rtab_load_relaxed(&rt.void_list.n) ? RETRY_MS : -1;
+		limit = faults_timeout();
+		if (limit >= 0 && (timeout < 0 || limit < timeout))
+			timeout = limit;
 		n = poll(p, N_POLL, timeout);
 		if (n < 0 && errno != EINTR)
 			continue;
@@ -150,6 +155,7 @@ static void *guardian_main(void *arg)
 			on_uffd();
 		if (p[POLL_WAKE].revents || n == 0)
 			attentive = on_wake();
+		faults_look();
 	}
 	return NULL;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Library handles: open, close, statistics, status, explicit invalidation. */
 #include "libregc/runtime.h"
+#include "libregc/transfer.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -199,6 +200,7 @@ int regc_close(struct regc_library *lib)
 		rtab_store_release(&rt.area.area->libraries[lib->index].in_use,
 				   0);
 	rt_cache_unlock();
+	helper_forget(lib);
 	free(lib);
 	return 0;
 }

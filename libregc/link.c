@@ -19,6 +19,7 @@
  */
 #include "libregc/link.h"
 #include "libregc/runtime.h"
+#include "libregc/transfer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -258,6 +259,10 @@ int link_receive(void)
 	case REGC__FRAME__BODY_VOIDED:
 		on_voided(frame->voided);
 		return 0;
+	case REGC__FRAME__BODY_FAULT:
+		faults_on_access(frame->fault->addr, frame->fault->minor,
+				 frame->fault->tid, true);
+		return 0;
 	case REGC__FRAME__BODY_RESCAN:
 		rt_cache_lock();
 		retire_rescan(RTAB_CAUSE_ALL_VOID, false);
@@ -290,6 +295,7 @@ void link_lost(bool force)
 	rtab_store_relaxed(&rt.change_cursor,
 			   rtab_load_acquire(&rt.area.area->change_seq));
 	rt_set_mode(RTAB_MODE_OFF, "no broker: it was lost");
+	faults_broker_lost();
 	rt_cache_unlock();
 	budget_turn();
 }
@@ -422,6 +428,8 @@ static int area_init(uint32_t capacity, int dev_fd)
 	if (r)
 		return r;
 	rtab_raw_madvise(rt.area.area, rt.area.bytes, MADV_DONTFORK);
+	/* A child of fork does not take its parent's transfers for its own. */
+	rt.area.area->transfer_ids = rt.attach << 40;
 	r = slots_init(capacity);
 	if (!r)
 		r = rtab_writer_init(&rt.watch, 0, RT_WATCH_CAPACITY);

@@ -6,6 +6,7 @@
  * that brings events for unmap, remap and remove and no page fault.
  */
 #include "libregc/runtime.h"
+#include "libregc/transfer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +27,14 @@
 #define NEEDED_FEATURES                                         \
 	(UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | \
 	 UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
-/* WP_HUGETLBFS_SHMEM (5.19), WP_UNPOPULATED (6.4) */
-#define WANTED_FEATURES ((UINT64_C(1) << 12) | (UINT64_C(1) << 13))
+/*
+ * WP_HUGETLBFS_SHMEM (5.19), WP_UNPOPULATED (6.4); for transfers THREAD_ID,
+ * MINOR_HUGETLBFS (5.13), MINOR_SHMEM (5.14), EXACT_ADDRESS (5.18).
+ */
+#define WANTED_FEATURES                                             \
+	((UINT64_C(1) << 12) | (UINT64_C(1) << 13) |                \
+	 UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_MINOR_HUGETLBFS |    \
+	 UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_EXACT_ADDRESS)
 #define SELFTEST_MS 1000
 #define DRAIN_BATCH 16
 
@@ -38,6 +45,7 @@ static int new_uffd(int dev_fd)
 
 	if (fd < 0 && dev_fd >= 0)
 		fd = ioctl(dev_fd, USERFAULTFD_IOC_NEW, flags);
+	rt.uffd_user_only = fd < 0;
 	if (fd < 0)
 		fd = (int)syscall(SYS_userfaultfd, flags | UFFD_USER_MODE_ONLY);
 	return fd < 0 ? -errno : fd;
@@ -77,6 +85,7 @@ int monitor_uffd_open(int dev_fd, char *why, size_t size)
 		return -ENOTSUP;
 	}
 	rt.uffd = fd;
+	rt.uffd_minor = (features & UFFD_FEATURE_MINOR_SHMEM) != 0;
 	return 0;
 }
 
@@ -136,6 +145,8 @@ static void apply(const struct uffd_msg *msg)
 		rtab_area_log_change(area, msg->arg.remap.to,
 				     msg->arg.remap.to + msg->arg.remap.len,
 				     cause);
+		faults_on_change(msg->arg.remap.to,
+				 msg->arg.remap.to + msg->arg.remap.len);
 		changes_void_range(msg->arg.remap.to,
 				   msg->arg.remap.to + msg->arg.remap.len);
 		break;
@@ -145,24 +156,23 @@ static void apply(const struct uffd_msg *msg)
 		end = msg->arg.remove.end;
 		cause = msg->event == UFFD_EVENT_REMOVE ? RTAB_CAUSE_UFFD_REMOVE :
 							  RTAB_CAUSE_UFFD_UNMAP;
+		if (msg->event == UFFD_EVENT_REMOVE &&
+		    rtab_transfer_own_removal(area, start, end))
+			return;
 		break;
-	case UFFD_EVENT_PAGEFAULT: {
-		struct uffdio_writeprotect wp = {
-			.range = { .start = rtab_round_down(
-					   msg->arg.pagefault.address, RTAB_PAGE),
-				   .len = RTAB_PAGE },
-		};
-
-		/* Nothing is protected; let whoever waits go on. */
-		ioctl(rt.uffd, UFFDIO_WRITEPROTECT, &wp);
+	case UFFD_EVENT_PAGEFAULT:
+		faults_on_access(msg->arg.pagefault.address,
+				 msg->arg.pagefault.flags &
+					 UFFD_PAGEFAULT_FLAG_MINOR,
+				 msg->arg.pagefault.feat.ptid, false);
 		return;
-	}
 	default:
 		changes_void_all();
 		return;
 	}
 	rtab_area_log_change(area, start, end, cause);
 	changes_void_range(start, end);
+	faults_on_change(start, end);
 }
 
 void monitor_uffd_drain(void)

@@ -311,6 +311,222 @@ REGC_API int regc_query(struct regc_domain *dom, const void *addr, size_t len,
 REGC_API int regc_invalidate(struct regc_library *lib, const void *addr,
 			     size_t len);
 
+/* ---- transfers: protect until complete; regc_transfer(3) ---------------- */
+
+/*
+ * From regc_transfer_begin() to regc_transfer_complete() the pages of a buffer
+ * are closed to the program by the hardware's own page protection: to writers
+ * while it is sent, to everybody while it is received.  The program keeps
+ * running; an access that conflicts waits, or is given a copy, or is reported.
+ * Order: regc_get(), regc_transfer_begin(), post to the device,
+ * regc_transfer_posted(); when the device is done regc_transfer_complete(), then
+ * regc_put().
+ */
+enum {
+	REGC_SEND = 1,	 /* the device reads: writes conflict */
+	REGC_RECEIVE = 2 /* the device writes: reads and writes conflict */
+};
+
+/* What happens to an access that conflicts. */
+enum {
+	REGC_POLICY_BLOCK = 1, /* it waits until the transfer is complete */
+	REGC_POLICY_COPY = 2,  /* send, private memory: the writer gets a copy of
+	                          the page at once, the device keeps the old one;
+	                          where that cannot be it waits */
+	REGC_POLICY_REPORT = 3 /* it goes on, the transfer is marked damaged */
+};
+
+/* Which pages of a buffer that does not fill its first and last page. */
+enum {
+	REGC_EDGES_INNER = 1, /* the pages that are all of the buffer; of a send
+	                         the other bytes are kept and compared at
+	                         completion (damaged, if they changed) */
+	REGC_EDGES_WHOLE = 2  /* every page that has a byte of it: what else is
+	                         there waits as well */
+};
+
+/* What happens to a begin that conflicts with a transfer under way. */
+enum {
+	REGC_CONFLICT_REFUSE = 1, /* -EBUSY */
+	REGC_CONFLICT_QUEUE = 2,  /* waits for it, at most limit_ms: -ETIMEDOUT */
+	REGC_CONFLICT_ALLOW = 3	  /* goes on: the two know of each other */
+};
+
+#define REGC_NO_LIMIT UINT32_MAX
+
+/*
+ * How to protect; zero-initialise, then set size.  0 in a field means the
+ * library's default (regc_transfer_defaults()), which is block, inner, refuse and
+ * 30,000 ms.
+ */
+struct regc_transfer_attr {
+	size_t size;
+	uint32_t policy;   /* REGC_POLICY_* */
+	uint32_t edges;    /* REGC_EDGES_* */
+	uint32_t conflict; /* REGC_CONFLICT_* */
+	uint32_t limit_ms; /* longest wait of one access, 1 to 2^31, or
+	                      REGC_NO_LIMIT; then what waits goes on, and the
+	                      transfer is marked timed out */
+};
+
+/*
+ * A transfer that was begun.  Owned by the caller, who may copy it; completed or
+ * aborted once, by any thread.  A child of fork has none: -ESTALE.
+ */
+struct regc_transfer {
+	uint64_t id; /* never 0, never the same again in this process */
+	uint32_t slot;
+	uint32_t reserved;
+};
+
+/* regc_transfer_info.state */
+enum {
+	REGC_TRANSFER_COMPLETE = 0, /* or aborted: it is over */
+	REGC_TRANSFER_ARMED = 1,
+	REGC_TRANSFER_IN_FLIGHT = 2
+};
+
+/* regc_transfer_info.flags: what happened to it so far */
+enum {
+	REGC_TRANSFER_BLOCKED = 1 << 0,	  /* an access had to wait */
+	REGC_TRANSFER_COPIED = 1 << 1,	  /* a writer got a copy of a page */
+	REGC_TRANSFER_DAMAGED = 1 << 2,	  /* an access went through: the data may
+	                                     be torn */
+	REGC_TRANSFER_TIMED_OUT = 1 << 3, /* a wait reached limit_ms */
+	REGC_TRANSFER_DETACHED = 1 << 4,  /* memory of it was unmapped, discarded or
+	                                     moved: the device has the old pages */
+	REGC_TRANSFER_ABORTED = 1 << 5,
+	REGC_TRANSFER_WEAK = 1 << 6,	  /* protected by mprotect(2): threads wait,
+	                                     system calls get EFAULT */
+	REGC_TRANSFER_OPEN = 1 << 7	  /* no page could be or had to be closed */
+};
+
+struct regc_transfer_info {
+	size_t size;	     /* set by the caller */
+	uint64_t start, end; /* the bytes, half-open */
+	uint32_t direction;  /* REGC_SEND, REGC_RECEIVE */
+	uint32_t state;
+	uint32_t flags;
+	uint32_t n_blocked;  /* accesses that had to wait */
+	uint64_t begun_ns;   /* CLOCK_MONOTONIC */
+	uint64_t blocked_ns; /* from the first that waited until now or the end */
+	uint64_t n_through;  /* accesses that went through */
+	uint64_t addr;	     /* of the last that conflicted, 0: none */
+	uint32_t tid;	     /* of its thread, 0: unknown */
+	uint32_t reserved;
+	char library[32];    /* that began it */
+};
+
+/*
+ * Begins a transfer of [addr, addr + len) and closes its pages.  lease covers the
+ * range, is kept until after completion, and serves no other transfer meanwhile.
+ * attr may be NULL.
+ * Costs one system call per call; no round trip to the broker.
+ * Any error: nothing is protected, do not post (or copy the data first).
+ * -EINVAL: len 0, wrap-around, direction, attr, or outside of lease.  -EBUSY: it
+ * conflicts with a transfer under way (regc_in_flight() tells whose).
+ * -ETIMEDOUT: it did so for limit_ms.  -ESTALE: the memory changed since the
+ * lease was taken: put it and get again.  -ENOSPC: 4094 transfers are under way.
+ * -ENOTCONN: no broker was ever there.  -ENOTSUP: the memory can be protected in
+ * no way, and the policy is not to report.  -ENOTUNIQ: lease of a fork's parent.
+ */
+REGC_API int regc_transfer_begin(const struct regc_lease *lease, const void *addr,
+				 size_t len, unsigned int direction,
+				 const struct regc_transfer_attr *attr,
+				 struct regc_transfer *ret);
+
+/* The device has it: armed becomes in flight.  -ESTALE: it is over. */
+REGC_API int regc_transfer_posted(const struct regc_transfer *t);
+
+/*
+ * The device is done: opens the pages that no other transfer covers, and wakes who
+ * waits.  ret (or NULL) says what happened; ret->size is set by the caller.
+ * regc_transfer_abort() is the same for one that the device never had or dropped.
+ * -ESTALE: it is over already.  -EINVAL: ret->size.
+ */
+REGC_API int regc_transfer_complete(const struct regc_transfer *t,
+				    struct regc_transfer_info *ret);
+REGC_API int regc_transfer_abort(const struct regc_transfer *t,
+				 struct regc_transfer_info *ret);
+
+/* A state right now, of any transfer of this process; a lock-free read. */
+REGC_API int regc_transfer_state(const struct regc_transfer *t,
+				 struct regc_transfer_info *ret);
+
+/* One of a group. */
+struct regc_transfer_part {
+	const struct regc_lease *lease;
+	const void *addr;
+	size_t len;
+};
+
+/*
+ * n buffers at once, all or none; ret has n elements.  Errors as
+ * regc_transfer_begin(); while it waits in a queue none of them is begun.
+ */
+REGC_API int regc_transfer_begin_many(const struct regc_transfer_part *parts,
+				      unsigned int n, unsigned int direction,
+				      const struct regc_transfer_attr *attr,
+				      struct regc_transfer *ret);
+/* The first error, after all n were tried; ret is NULL or n elements. */
+REGC_API int regc_transfer_posted_many(const struct regc_transfer *t,
+				       unsigned int n);
+REGC_API int regc_transfer_complete_many(const struct regc_transfer *t,
+					 unsigned int n,
+					 struct regc_transfer_info *ret);
+
+/*
+ * Transfers of any library under way in [addr, addr + len): their number, of which
+ * the first max are in ret (each with its size set by the caller); max may be 0.
+ * Lock-free, no system call.  -EINVAL.
+ */
+REGC_API int regc_in_flight(struct regc_library *lib, const void *addr, size_t len,
+			    struct regc_transfer_info *ret, unsigned int max);
+
+/*
+ * Waits until none is, at most timeout_ms (negative: without limit): 0, or
+ * -ETIMEDOUT.
+ */
+REGC_API int regc_transfer_wait(struct regc_library *lib, const void *addr,
+				size_t len, int timeout_ms);
+
+/* What 0 in an attr means for lib from now on; 0 in attr: as it is.  -EINVAL. */
+REGC_API int regc_transfer_defaults(struct regc_library *lib,
+				    const struct regc_transfer_attr *attr);
+
+/*
+ * While an access waits for a transfer of lib, a thread of regc calls progress
+ * again and again: it should poll lib's completion queue and complete what is
+ * done.  Returns: >0 something was done, 0 nothing.  It may block, but then the
+ * wait ends by limit_ms only.  NULL takes it away, and returns when no call is
+ * under way (-EDEADLK: from inside of one, which is then the last).
+ */
+REGC_API int regc_progress(struct regc_library *lib, int (*progress)(void *arg),
+			   void *arg);
+
+/* regc_alloc() flags */
+enum {
+	REGC_ALLOC_HUGE = 1 << 0 /* of 2 MiB pages, where the system has them free,
+	                            else ordinary ones */
+};
+
+/*
+ * Memory for buffers: zeroed, page aligned, on a sealed memfd of its own, where a
+ * receive makes readers and writers wait, system calls too.  bytes is rounded up
+ * to pages.  Freed by regc_free() with the same bytes; not shared with a child of
+ * fork, who must not use it.  -EINVAL: bytes 0, flags.  -ENOMEM, -EMFILE.
+ */
+REGC_API int regc_alloc(struct regc_library *lib, size_t bytes, unsigned int flags,
+			void **ret);
+REGC_API int regc_free(struct regc_library *lib, void *mem, size_t bytes);
+
+/*
+ * 1: sending len bytes by copying them into a registered buffer costs less than
+ * arming and disarming, on this machine; 0: it costs more.  Measured by the first
+ * call, for some milliseconds.  huge: on huge pages.
+ */
+REGC_API int regc_copy_is_cheaper(struct regc_library *lib, size_t len, int huge);
+
 /* Fills *ret up to ret->size, which the caller set.  -EINVAL: size too small. */
 REGC_API int regc_stats(struct regc_library *lib, struct regc_stats *ret);
 REGC_API int regc_status(struct regc_library *lib, struct regc_status *ret);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The runtime: first use, fork, locks, thread slots, memos. */
 #include "libregc/runtime.h"
+#include "libregc/transfer.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -31,6 +32,7 @@ static void choose_broken(void)
 		[RT_SAFE_HOOK] = "hook", [RT_SAFE_MARK] = "mark",
 		[RT_SAFE_GENERATION] = "generation", [RT_SAFE_POST] = "post",
 		[RT_SAFE_PROBE] = "probe", [RT_SAFE_LEASE] = "lease",
+		[RT_SAFE_GUARD] = "guard",
 	};
 	const char *value = getenv("REGC_BREAK");
 	uint32_t i;
@@ -248,6 +250,7 @@ static void after_fork_in_child(void)
 {
 	if (!rt.wipe || !rt_forked())
 		return;
+	mprotect_after_fork();
 	close_fd(&rt.uffd);
 	close_fd(&rt.sock);
 	close_fd(&rt.doorbell);

@@ -7,6 +7,7 @@
  *   cache.c                the hit path: get and put of a cached buffer
  *   miss.c                 everything else a get may need
  *   guardian.c             the one thread of regc in the process
+ *   transfer.[ch] and what is listed there   protect until complete
  *   retire.c               undoing registrations after their last lease
  *   link.c                 the broker: join, leave, budget, messages
  *   changes.c              voiding on behalf of hooks; the watched ranges
@@ -18,6 +19,7 @@
  *   init lock   joining, opening and closing; may wait for the broker
  *   cache lock  slots, budget, request ring, watched ranges
  *   send lock   the control socket for sending
+ *   helper lock, mprotect lock   leaves, nothing is taken under them
  * The cache lock is never held over a device call, a wait, or anything that
  * allocates or unmaps memory (L8); hooks and the hit path take no lock at all.
  * All live in the wipe page: a child of fork finds them free.
@@ -88,6 +90,7 @@ enum rt_safeguard {
 	RT_SAFE_POST,	    /* a mapping handed out is checked */
 	RT_SAFE_PROBE,	    /* strict mode probes */
 	RT_SAFE_LEASE,	    /* no registration is undone under lease */
+	RT_SAFE_GUARD,	    /* pages of a transfer are closed */
 };
 #ifdef REGC_BREAKABLE
 extern RT_HIDDEN uint32_t rt_broken;
@@ -170,6 +173,10 @@ struct regc_library {
 	uint32_t index;
 	uint32_t n_domains;
 	bool strict; /* asked for it, whatever the mode of the process */
+	/* what 0 in an attr of a transfer means; 0 here: the defaults of regc */
+	uint32_t policy, edges, conflict, limit_ms;
+	int (*progress)(void *arg); /* helper.c */
+	void *progress_arg;
 	struct rtab_counters slow; /* of gets outside any thread slot; atomic */
 };
 
@@ -215,6 +222,11 @@ struct rt_wipe {
 	struct rt_lock send_lock;
 	uint32_t budget_turn; /* futex: changes when budget came or was denied */
 	uint32_t woken;	      /* 1: the guardian was woken and has not looked */
+	uint32_t transfer_turn;	   /* futex: changes when a transfer ends */
+	uint32_t transfer_waiters; /* on it; nobody wakes at 0 */
+	struct rt_lock helper_lock; /* leaf: helper.c */
+	struct rt_lock mprotect_lock; /* leaf: guard_mprotect.c */
+	uint32_t helper_turn;	    /* futex: changes when the helper is to look */
 };
 
 struct rt_domain {
@@ -266,6 +278,8 @@ struct runtime {
 
 	/* monitors */
 	int uffd, maps_fd;
+	bool uffd_user_only; /* system calls do not wait at closed pages */
+	bool uffd_minor;     /* and receives can close pages of shared memory */
 	uint32_t mode;
 	bool file_hooks; /* changes of files are seen as well */
 	char why[128];
@@ -300,6 +314,7 @@ struct runtime {
 	int wake_fd;
 	bool guardian_runs;
 	pthread_t guardian;
+	bool helper_runs; /* helper.c; helper lock */
 	struct regc_wire *wire;
 	uint8_t *scratch;
 };
@@ -410,6 +425,16 @@ void changes_void_all(void);
 void changes_wake_guardian(void);
 /* Cache lock: what hooks voided is put on the void list, ranges leave the watch. */
 void changes_consume(void);
+struct rt_mapping {
+	uint64_t start, end;
+	int prot;    /* PROT_* */
+	bool shared; /* or of a file */
+};
+
+/* The mapping that has addr: one system call, two for huge pages. */
+int changes_mapping(uint64_t addr, struct rt_mapping *ret);
+/* Is all of [start, end) mapped, private and of no file? */
+bool changes_is_anonymous(uint64_t start, uint64_t end);
 /*
  * After the device registered: is every page of [start, end) mapped and watched?  A
  * hole that was filled after watch_range() is not.  No lock held.

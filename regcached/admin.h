@@ -93,6 +93,7 @@ struct admin_listing {
 extern const struct admin_listing admin_listings[]; /* by AdminKind */
 extern const uint32_t admin_n_listings;
 extern const struct admin_listing admin_explain;
+extern const struct admin_listing admin_transfers;
 
 /* Is s one that the asker may see and asked for? */
 bool admin_wants(const struct admin_job *job, const struct space *s);

@@ -14,24 +14,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <uthash.h>
 #include <utlist.h>
 
 #include "shm/base.h"
-#include "shm/layout.h"
+
 
 #define MAX_THREADS 256
 #define MAX_THREADS_A_LANE 4
-#define MAX_UNPROTECT 4 /* of one space */
 #define STACK_BYTES (64 * 1024)
 
 struct lane_key {
@@ -50,10 +47,7 @@ struct lane {
 struct aside_job {
 	struct aside *aside;
 	struct lane *lane;
-	bool unprotect; /* through fds[0], before the close */
-	bool drain;	/* fds[0], before the close */
-	uint32_t space; /* of unprotect */
-	uint64_t addr;
+	bool drain; /* fds[0], before the close */
 	struct aside_job *prev, *next;
 	int n_fds;
 	int fds[]; /* owned */
@@ -117,15 +111,8 @@ static void close_all(const int *fds, int n)
 
 static void run(struct aside_job *job)
 {
-	struct uffdio_writeprotect wp = {
-		.range = { job->addr, RTAB_PAGE },
-		.mode = 0, /* off, and wakes who waits */
-	};
-	struct uffdio_range wake = { job->addr, RTAB_PAGE };
 	char byte;
 
-	if (job->unprotect && ioctl(job->fds[0], UFFDIO_WRITEPROTECT, &wp) < 0)
-		ioctl(job->fds[0], UFFDIO_WAKE, &wake);
 	/* Nothing can be added (shutdown), so this ends. */
 	while (job->drain && recv(job->fds[0], &byte, 1, MSG_DONTWAIT) > 0)
 		;
@@ -324,48 +311,6 @@ void aside_close_socket(struct aside *a, uint32_t uid, int fd)
 	if (job)
 		job->drain = true;
 	submit_close(a, job, uid, ASIDE_SOCKET, &fd, 1);
-}
-
-static unsigned int count(const struct aside_job *list, uint32_t space)
-{
-	const struct aside_job *job;
-	unsigned int n = 0;
-
-	DL_FOREACH(list, job)
-		n += job->unprotect && job->space == space;
-	return n;
-}
-
-int aside_unprotect(struct aside *a, uint32_t uid, uint32_t space, int fd,
-		    uint64_t addr)
-{
-	struct aside_job *job;
-	struct lane *lane;
-	unsigned int n;
-	int r;
-
-	pthread_mutex_lock(&a->lock);
-	lane = find_lane(a, uid, ASIDE_OURS);
-	n = count(a->running, space) + (lane ? count(lane->waiting, space) : 0);
-	pthread_mutex_unlock(&a->lock);
-	if (n >= MAX_UNPROTECT)
-		return -EBUSY;
-	fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	job = job_new(a, &fd, 1);
-	r = job ? 0 : -ENOMEM;
-	if (job) {
-		job->unprotect = true;
-		job->space = space;
-		job->addr = addr;
-		r = submit(a, job, uid, ASIDE_OURS);
-	}
-	if (r) {
-		free(job);
-		close(fd); /* not the last: it is a copy */
-	}
-	return r;
 }
 
 uint32_t aside_n_fds(struct aside *a, uint32_t uid, enum aside_lane lane)

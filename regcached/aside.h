@@ -2,10 +2,9 @@
 /*
  * Calls that may wait for a client, aside from the loop.
  *
- * A client can hold the lock of its address space as long as it likes.  Two
- * things the broker does take it: the last close of a client's userfaultfd (the
- * kernel then walks the client's mappings) and the removal of write protection
- * after a fault.  And any descriptor that came from a client may be one whose
+ * A client can hold the lock of its address space as long as it likes.  One thing
+ * the broker does takes it: the last close of a client's userfaultfd (the kernel
+ * then walks the client's mappings).  And any descriptor that came from a client may be one whose
  * close waits for somebody (a file of a user's own file system, a socket that
  * lingers), as may the socket of a connection with such descriptors unread; and
  * that of an area gives back all its memory.  So the loop closes nothing that
@@ -44,13 +43,6 @@ void aside_close(struct aside *a, uint32_t uid, enum aside_lane lane,
  * or the kernel lets the peer forget the last words to it.
  */
 void aside_close_socket(struct aside *a, uint32_t uid, int fd);
-
-/*
- * Takes the write protection off the page at addr, through fd (borrowed; a copy
- * is used).  -EBUSY: space has too many calls under way.  -errno.
- */
-int aside_unprotect(struct aside *a, uint32_t uid, uint32_t space, int fd,
-		    uint64_t addr);
 
 /* Descriptors of uid that are still to be closed in lane; in all, of all users. */
 uint32_t aside_n_fds(struct aside *a, uint32_t uid, enum aside_lane lane);

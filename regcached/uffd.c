@@ -19,6 +19,7 @@
 #include "regcached/client.h"
 #include "regcached/log.h"
 #include "regcached/space.h"
+#include "regcached/transfers.h"
 #include "shm/atomic.h"
 
 #define BATCH 64
@@ -99,22 +100,16 @@ static void todo_add(struct uffd *u, uint64_t start, uint64_t end, uint32_t caus
 	change->end = end < start ? UINT64_MAX : end;
 	change->cause = cause;
 	rtab_writer_log_change(&u->space->writer, start, change->end);
+	if (cause != RTAB_CAUSE_ALL_VOID)
+		transfers_on_change(u->space, u->fd, start, change->end);
 }
 
-/* A fault is not for us: protection is the client's business.  Let it go on. */
 static void on_fault(struct uffd *u, const struct uffd_msg *msg)
 {
-	struct broker *b = u->space->broker;
-	uint64_t page = msg->arg.pagefault.address & ~(RTAB_PAGE - 1);
-	struct uffdio_range range = { page, RTAB_PAGE };
-
-	b->stats.events_fault++;
-	if (!(msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP))
+	u->space->broker->stats.events_fault++;
+	if (!transfers_on_fault(u->space, msg))
 		client_drop(u->space->client, -EPROTO,
 			    "its userfaultfd has faults that nobody serves");
-	else if (aside_unprotect(b->aside, u->space->uid, u->space->id, u->fd,
-				 page))
-		ioctl(u->fd, UFFDIO_WAKE, &range); /* it faults again, later */
 }
 
 static void on_event(struct uffd *u, const struct uffd_msg *msg)
@@ -130,6 +125,9 @@ static void on_event(struct uffd *u, const struct uffd_msg *msg)
 		break;
 	case UFFD_EVENT_REMOVE:
 		stats->events_remove++;
+		if (transfers_own_removal(u->space, msg->arg.remove.start,
+					  msg->arg.remove.end))
+			break;
 		rtab_writer_log_remove(&u->space->writer, msg->arg.remove.start,
 				       msg->arg.remove.end);
 		todo_add(u, msg->arg.remove.start, msg->arg.remove.end,

@@ -36,7 +36,9 @@
  *   256    classes[16]
  *   512    changes[64], the last changes seen by the broker
  *   1536   removes[96], the last of them that take pages but not the mapping
- *   4096   gens[capacity]        8 bytes each
+ *   4096   marks[4096]           64 bytes each, untouched pages cost nothing
+ *   266240 waiters[128]          32 bytes each
+ *   ...    gens[capacity]        8 bytes each
  *   ...    records[capacity]     32 bytes each
  *   ...    nodes[n_nodes]        256 bytes each, the index (shm/index.h)
  * Areas (offsets in bytes)
@@ -47,8 +49,11 @@
  *   2560   domains[16]
  *   4096   ring[256]             64 bytes each
  *   20480  changes[256]          32 bytes each
- *   28672  reserved
- *   32768  threads[256]          4096 bytes each
+ *   28672  transfer counters[32] 64 bytes each
+ *   30720  waiters[64]           32 bytes each
+ *   32768  transfer words[4096]  8 bytes each
+ *   65536  transfers[4096]       128 bytes each, untouched pages cost nothing
+ *   ...    threads[256]          4096 bytes each
  *   ...    leases[256][capacity] 8 bytes each, untouched pages cost nothing
  *   ...    regs[16][capacity]    64 bytes each, untouched pages cost nothing
  *
@@ -77,6 +82,9 @@
 #define RTAB_N_TABLE_CHANGES 64
 #define RTAB_N_REMOVES 96
 #define RTAB_N_AREA_CHANGES 256
+#define RTAB_N_TRANSFERS 4096 /* slots 0 and 1 are libregc's own */
+#define RTAB_N_TABLE_WAITERS 128
+#define RTAB_N_AREA_WAITERS 64
 #define RTAB_NAME_BYTES 32
 #define RTAB_READY_STEP 1024 /* slots made ready at a time */
 
@@ -151,6 +159,42 @@ struct rtab_node {
 	uint32_t reserved[2];
 };
 
+/* ---- transfers, both sides; protocol in shm/transfer.h ------------------- */
+
+/* A thread that waits for a transfer; tid 0: the entry is free. */
+struct rtab_waiter {
+	uint64_t id;   /* of the transfer, which may be over by now */
+	uint64_t addr; /* that it accessed */
+	uint64_t since_ns; /* CLOCK_MONOTONIC */
+	uint32_t slot; /* of the transfer */
+	uint32_t tid;
+};
+
+/* What happened to a transfer, as the one who reads faults and events saw it. */
+struct rtab_mark {
+	uint64_t id;	/* written last, 0 while the rest changes (label T3) */
+	uint32_t flags; /* RTAB_TRANSFER_* */
+	uint32_t n_blocked; /* accesses that had to wait */
+	uint64_t blocked_ns; /* CLOCK_MONOTONIC of the first, 0: none */
+	uint64_t n_through; /* accesses that were let through */
+	uint64_t addr;	/* of the last access */
+	uint32_t tid;	/* that made it; 0: the kernel does not say */
+	uint32_t reserved[5];
+};
+
+/* Side states of a transfer; regc.h has the same numbers. */
+enum {
+	RTAB_TRANSFER_BLOCKED = 1 << 0,	  /* an access had to wait */
+	RTAB_TRANSFER_COPIED = 1 << 1,	  /* a writer got a copy of pages */
+	RTAB_TRANSFER_DAMAGED = 1 << 2,	  /* an access was let through */
+	RTAB_TRANSFER_TIMED_OUT = 1 << 3, /* waits ended by the time limit */
+	RTAB_TRANSFER_DETACHED = 1 << 4,  /* memory of it was replaced meanwhile */
+	RTAB_TRANSFER_ABORTED = 1 << 5,
+	RTAB_TRANSFER_WEAK = 1 << 6,	  /* system calls fail instead of waiting */
+	RTAB_TRANSFER_OPEN = 1 << 7,	  /* not protected at all */
+	RTAB_TRANSFER_FLAGS = (1 << 8) - 1,
+};
+
 enum {
 	RTAB_MODE_OFF = 0,    /* tracking does not work: nothing is cached */
 	RTAB_MODE_FAST = 1,   /* hooks and userfaultfd */
@@ -194,6 +238,10 @@ struct rtab_table {
 	uint64_t removes_done; /* broker: entries complete (label H3) */
 	struct rtab_remove removes[RTAB_N_REMOVES];
 	uint8_t pad4[240];
+	/* 4096 */
+	struct rtab_mark marks[RTAB_N_TRANSFERS]; /* broker */
+	/* 266240 */
+	struct rtab_waiter waiters[RTAB_N_TABLE_WAITERS]; /* broker */
 };
 
 /* ---- area -------------------------------------------------------------- */
@@ -332,6 +380,65 @@ struct rtab_counters {
 	uint64_t reg_ns;      /* time spent in device registration */
 };
 
+/* States of a transfer, the low byte of its word; see shm/transfer.h. */
+enum rtab_transfer_state {
+	RTAB_FREE = 0,
+	RTAB_TAKEN,   /* being filled in: nobody else looks */
+	RTAB_ARMING,  /* its pages are being closed */
+	RTAB_ARMED,
+	RTAB_POSTED,  /* in flight: the device has it */
+	RTAB_CLOSING, /* its pages are being opened */
+	RTAB_COPYING, /* slot 1: pages get new memory under their writer */
+};
+
+/* How the pages are closed. */
+enum rtab_guard {
+	RTAB_GUARD_NONE = 0,
+	RTAB_GUARD_WP,	     /* userfaultfd, writes */
+	RTAB_GUARD_MINOR,    /* userfaultfd, all accesses to a memfd */
+	RTAB_GUARD_MPROTECT, /* PROT_READ or PROT_NONE, and SIGSEGV */
+};
+
+enum { RTAB_SEND = 1, RTAB_RECEIVE = 2 };
+enum { RTAB_BLOCK = 1, RTAB_COPY = 2, RTAB_REPORT = 3 };
+
+struct rtab_transfer {
+	/* 0: written by its owner while TAKEN */
+	uint64_t start, end; /* the bytes asked for */
+	uint64_t low, high;  /* the pages that are closed; equal: none */
+	uint64_t begun_ns;   /* CLOCK_MONOTONIC */
+	uint8_t direction;   /* RTAB_SEND, RTAB_RECEIVE */
+	uint8_t policy;	     /* RTAB_BLOCK, ... */
+	uint8_t guard;	     /* enum rtab_guard */
+	uint8_t pad0;
+	uint16_t library;
+	uint16_t domain;
+	uint32_t limit_ms; /* of a wait; UINT32_MAX: none */
+	uint32_t tid;	   /* that began it */
+	uint32_t lease;	   /* slot of its registration, UINT32_MAX: uncached */
+	uint32_t pad1;
+	/* 64: any thread of the client, atomic */
+	uint64_t flags; /* the id << 8 | RTAB_TRANSFER_*: never another's (T4) */
+	uint64_t blocked_ns; /* means something once BLOCKED is set */
+	uint32_t n_blocked;
+	uint32_t last_tid;
+	uint64_t n_through;
+	uint64_t addr;
+	uint64_t pad2[3];
+};
+
+/* Of one library, over all its threads; atomic. */
+struct rtab_transfer_counters {
+	uint64_t begun;
+	uint64_t refused;    /* by a conflict */
+	uint64_t blocked;    /* accesses that waited */
+	uint64_t blocked_ns; /* from the first of a transfer to its end */
+	uint64_t copied;     /* transfers of which a writer got a copy */
+	uint64_t damaged;    /* transfers */
+	uint64_t timed_out;  /* transfers */
+	uint64_t detached;   /* transfers */
+};
+
 struct rtab_thread {
 	uint32_t in_use; /* client: thread id, 0 = free */
 	uint8_t pad[60];
@@ -348,7 +455,9 @@ struct rtab_area {
 	uint32_t capacity;
 	uint32_t pid;
 	uint64_t runtime; /* client: address of its runtime, for later copies */
-	uint8_t pad0[24];
+	uint64_t transfer_ids; /* client: transfers ever begun */
+	uint32_t n_transfers;  /* client: slots of transfers ever used */
+	uint8_t pad0[12];
 	/* 64: read by every hit */
 	uint32_t changing;   /* client: count of changes under way (label C2) */
 	uint32_t mode;       /* client: RTAB_MODE_*, for show */
@@ -380,8 +489,14 @@ struct rtab_area {
 	/* 20480 */
 	struct rtab_area_change changes[RTAB_N_AREA_CHANGES];
 	/* 28672 */
-	uint8_t pad4[4096];
+	struct rtab_transfer_counters transfer_counters[RTAB_N_LIBRARIES];
+	/* 30720 */
+	struct rtab_waiter waiters[RTAB_N_AREA_WAITERS];
 	/* 32768 */
+	uint64_t transfer_words[RTAB_N_TRANSFERS]; /* label T1 */
+	/* 65536 */
+	struct rtab_transfer transfers[RTAB_N_TRANSFERS];
+	/* 589824 */
 	struct rtab_thread threads[RTAB_N_THREADS];
 };
 
@@ -443,7 +558,12 @@ _Static_assert(offsetof(struct rtab_table, index_seq) == 192, "table.index_seq")
 _Static_assert(offsetof(struct rtab_table, classes) == 256, "table.classes");
 _Static_assert(offsetof(struct rtab_table, changes) == 512, "table.changes");
 _Static_assert(offsetof(struct rtab_table, remove_seq) == 1536, "table.removes");
-_Static_assert(sizeof(struct rtab_table) == 4096, "table header");
+_Static_assert(offsetof(struct rtab_table, marks) == 4096, "table.marks");
+_Static_assert(offsetof(struct rtab_table, waiters) == 266240, "table.waiters");
+_Static_assert(sizeof(struct rtab_table) == 270336, "table header");
+_Static_assert(sizeof(struct rtab_mark) == 64, "mark");
+_Static_assert(sizeof(struct rtab_transfer) == 128, "transfer");
+_Static_assert(offsetof(struct rtab_transfer, flags) == 64, "transfer.flags");
 _Static_assert(sizeof(struct rtab_reg) == 64, "reg");
 _Static_assert(sizeof(struct rtab_request) == 64, "request");
 _Static_assert(sizeof(struct rtab_library) == 64, "library");
@@ -457,7 +577,10 @@ _Static_assert(offsetof(struct rtab_area, libraries) == 512, "area.libraries");
 _Static_assert(offsetof(struct rtab_area, domains) == 2560, "area.domains");
 _Static_assert(offsetof(struct rtab_area, ring) == 4096, "area.ring");
 _Static_assert(offsetof(struct rtab_area, changes) == 20480, "area.changes");
-_Static_assert(offsetof(struct rtab_area, threads) == 32768, "area.threads");
+_Static_assert(offsetof(struct rtab_area, waiters) == 30720, "area.waiters");
+_Static_assert(offsetof(struct rtab_area, transfer_words) == 32768, "area.words");
+_Static_assert(offsetof(struct rtab_area, transfers) == 65536, "area.transfers");
+_Static_assert(offsetof(struct rtab_area, threads) == 589824, "area.threads");
 #endif
 
 #endif

@@ -610,17 +610,32 @@ START_TEST(voids_that_cannot_be_told_become_a_rescan)
 }
 END_TEST
 
-START_TEST(write_protected_page_does_not_hang_its_writer)
+static void *store_2(void *at)
+{
+	*(volatile char *)at = 2;
+	return NULL;
+}
+
+/* The broker cannot know who closed it: opening is the client's. */
+START_TEST(access_to_a_closed_page_is_told_to_its_process)
 {
 	struct mapping m;
 	struct uffdio_writeprotect wp;
+	Regc__Frame *frame;
+	pthread_t thread;
 
 	mapping_init(&m, 2);
 	wp.range.start = m.start;
 	wp.range.len = PAGES(1);
 	wp.mode = UFFDIO_WRITEPROTECT_MODE_WP;
 	ck_assert_int_eq(ioctl(m.uffd, UFFDIO_WRITEPROTECT, &wp), 0);
-	m.mem[0] = 2; /* faults, and the broker reads that */
+	ck_assert_int_eq(pthread_create(&thread, NULL, store_2, m.mem), 0);
+	frame = raw_expect(&m.c, REGC__FRAME__BODY_FAULT);
+	ck_assert_uint_eq(frame->fault->addr, m.start);
+	ck_assert(!frame->fault->minor);
+	wp.mode = 0;
+	ck_assert_int_eq(ioctl(m.uffd, UFFDIO_WRITEPROTECT, &wp), 0);
+	pthread_join(thread, NULL);
 	ck_assert_int_eq(m.mem[0], 2);
 	ck_assert_uint_eq(raw_stat(&broker, "events_fault"), 1);
 	mapping_deinit(&m);
@@ -728,7 +743,7 @@ static Suite *suite(void)
 	tcase_add_test(t, change_is_logged_for_registrations_that_are_not_told);
 	tcase_add_test(t, one_unmap_of_many_regions_voids_all);
 	tcase_add_test(t, voids_that_cannot_be_told_become_a_rescan);
-	tcase_add_test(t, write_protected_page_does_not_hang_its_writer);
+	tcase_add_test(t, access_to_a_closed_page_is_told_to_its_process);
 	tcase_add_test(t, end_does_not_wait_for_events_in_flight);
 	tcase_add_test(t,
 		userfaultfd_that_was_made_to_block_ends_the_space_not_the_broker);

@@ -58,7 +58,8 @@ check_page() {
 	}
 }
 
-pages='regc.7 regc_open.3 regc_domain.3 regc_get.3 regc_invalidate.3'
+pages='regc.7 regc_open.3 regc_domain.3 regc_get.3 regc_invalidate.3
+	regc_transfer.3 regc_alloc.3'
 for page in $pages; do
 	check_page "$page" "without a broker"
 done
