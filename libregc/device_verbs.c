@@ -16,7 +16,7 @@
  * it where the kernel does not know it.
  *
  * Who calls: reg on the thread in regc_get(); dereg there, in regc_put(), in
- * regc_domain_close() and on the guardian, so ibv_dereg_mr() may run on a
+ * regc_domain_close() and on the worker, so ibv_dereg_mr() may run on a
  * thread that the application never made.  libibverbs takes calls from any
  * thread.  No lock of regc is held, and never inside a hook (L8).
  *

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The guardian: the one thread of regc in a process.
+ * The guardian: hears the broker, the hooks and the kernel.
  *
  * It sleeps until the broker says something, a hook voided something, or an event
  * of userfaultfd stays unread.  It never allocates (L8: messages are unpacked
- * into an arena) and never touches user memory, which may be protected or may be
- * waiting for it.
+ * into an arena), never calls a device, which may allocate (worker.h), and never
+ * touches user memory, which may be protected or may be waiting for it.
  *
  * In the broker's place: both hold the userfaultfd.  While the broker lives, an
  * event is its business; if it is still unread after STALL_MS (the broker is
@@ -16,19 +16,16 @@
 #include "libregc/link.h"
 #include "libregc/runtime.h"
 #include "libregc/transfer.h"
+#include "libregc/worker.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #define STALL_MS 20
-#define RETRY_MS 50 /* registrations that a device did not let go of */
-#define STACK_BYTES (128 << 10)
-
 #define ATTENTIVE_MS 5 /* looks again so soon after there was something to do */
 
 enum { POLL_WAKE, POLL_SOCK, POLL_UFFD, N_POLL };
@@ -47,7 +44,8 @@ static bool look(void)
 	rt_cache_lock();
 	changes_consume();
 	rt_cache_unlock();
-	retire_pending();
+	if (rtab_load_relaxed(&rt.void_list.n))
+		worker_wake();
 	return rtab_load_relaxed(&rt.change_cursor) != before;
 }
 
@@ -80,7 +78,7 @@ static void on_socket(short revents)
 	if (r != -EAGAIN || (revents & (POLLHUP | POLLERR))) {
 		link_lost(true);
 		link_close_socket();
-		retire_pending();
+		worker_wake();
 	}
 }
 
@@ -99,7 +97,7 @@ static void on_uffd(void)
 	}
 	if (readable(rt.uffd))
 		monitor_uffd_drain();
-	retire_pending();
+	worker_wake();
 }
 
 /*
@@ -140,8 +138,7 @@ static void *guardian_main(void *arg)
 		p[POLL_SOCK] = (struct pollfd){ rtab_load_acquire(&rt.sock),
 						POLLIN, 0 };
 		p[POLL_UFFD] = (struct pollfd){ rt.uffd, POLLIN, 0 };
-		timeout = attentive ? ATTENTIVE_MS :
-			  rtab_load_relaxed(&rt.void_list.n) ? RETRY_MS : -1;
+		timeout = attentive ? ATTENTIVE_MS : -1;
 		limit = faults_timeout();
 		if (limit >= 0 && (timeout < 0 || limit < timeout))
 			timeout = limit;
@@ -162,8 +159,6 @@ static void *guardian_main(void *arg)
 
 int guardian_start(void)
 {
-	pthread_attr_t attr;
-	sigset_t all, old;
 	int r;
 
 	if (rt.guardian_runs) {
@@ -173,14 +168,7 @@ int guardian_start(void)
 	rt.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (rt.wake_fd < 0)
 		return -errno;
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	r = -pthread_create(&rt.guardian, &attr, guardian_main, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
+	r = rt_start_thread(guardian_main);
 	if (!r)
 		rt.guardian_runs = true;
 	return r;

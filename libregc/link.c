@@ -20,6 +20,7 @@
 #include "libregc/link.h"
 #include "libregc/runtime.h"
 #include "libregc/transfer.h"
+#include "libregc/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -85,7 +86,7 @@ void link_doorbell_lazy(void)
 
 uint32_t link_ring_room(void)
 {
-	uint64_t used = rt.area.area->ring_head -
+	uint64_t used = rtab_load_relaxed(&rt.area.area->ring_head) -
 			rtab_load_acquire(&rt.table.table->ring_tail);
 
 	return used < RTAB_N_RING ? (uint32_t)(RTAB_N_RING - used) : 0;
@@ -178,21 +179,19 @@ static uint64_t spare(uint64_t allow, uint64_t used, uint64_t want)
 	return allow > used ? rtab_min_u64(allow - used, want) : 0;
 }
 
-/* Gives back what the victims held and what was asked for besides. */
-static void release(const Regc__Reclaim *reclaim, uint64_t bytes, uint64_t regions)
+void link_give_back(const struct rt_answer *answer)
 {
 	Regc__Released released = REGC__RELEASED__INIT;
 	Regc__Frame frame = REGC__FRAME__INIT;
 
 	rt_cache_lock();
-	released.bytes = spare(rt.allow_bytes, rt.used_bytes,
-			       bytes + reclaim->bytes);
+	released.bytes = spare(rt.allow_bytes, rt.used_bytes, answer->bytes);
 	released.regions = spare(rt.allow_regions, rt.used_regions,
-				 regions + reclaim->regions);
+				 answer->regions);
 	rt.allow_bytes -= released.bytes;
 	rt.allow_regions -= released.regions;
 	rt_cache_unlock();
-	released.ticket = reclaim->ticket;
+	released.ticket = answer->ticket;
 	frame.body_case = REGC__FRAME__BODY_RELEASED;
 	frame.released = &released;
 	link_send(&frame, NULL, 0);
@@ -219,8 +218,9 @@ static void on_reclaim(const Regc__Reclaim *reclaim)
 		slot_void(slot, cause);
 	}
 	rt_cache_unlock();
-	retire_pending();
-	release(reclaim, bytes, regions);
+	/* What the victims held and what was asked for besides. */
+	worker_give_back(reclaim->ticket, bytes + reclaim->bytes,
+			 regions + reclaim->regions);
 }
 
 static void on_voided(const Regc__Voided *voided)
@@ -236,7 +236,7 @@ static void on_voided(const Regc__Voided *voided)
 			slot_void(slot, voided->cause);
 	}
 	rt_cache_unlock();
-	retire_pending();
+	worker_wake();
 }
 
 int link_receive(void)
@@ -267,7 +267,7 @@ int link_receive(void)
 		rt_cache_lock();
 		retire_rescan(RTAB_CAUSE_ALL_VOID, false);
 		rt_cache_unlock();
-		retire_pending();
+		worker_wake();
 		return 0;
 	default:
 		return 0; /* of a later minor version */
@@ -499,6 +499,28 @@ static int attach(int sock, int wait_ms)
 	return 0;
 }
 
+/*
+ * A table is where the last one was and nearly always as large: nothing changes.
+ * Where it is not, a thread that searches at this moment finds any slot, and
+ * believes none of them before it has compared the life word and generations.
+ */
+static void use_table(const struct rtab_view *now)
+{
+	struct rtab_view *view = &rt.table;
+
+	if (memcmp(view, now, sizeof(*view)) == 0)
+		return;
+	rtab_store_relaxed(&view->table, now->table);
+	rtab_store_relaxed(&view->gens, now->gens);
+	rtab_store_relaxed(&view->records, now->records);
+	rtab_store_relaxed(&view->index.seq, now->index.seq);
+	rtab_store_relaxed(&view->index.classes, now->index.classes);
+	rtab_store_relaxed(&view->index.nodes, now->index.nodes);
+	rtab_store_relaxed(&view->index.n_nodes, now->index.n_nodes);
+	rtab_store_relaxed(&view->index.capacity, now->index.capacity);
+	rtab_store_relaxed(&view->bytes, now->bytes);
+}
+
 static int welcome(int sock, int wait_ms, uint32_t *ret_mode)
 {
 	const Regc__Welcome *msg;
@@ -525,7 +547,7 @@ static int welcome(int sock, int wait_ms, uint32_t *ret_mode)
 	if (!r)
 		r = rtab_view_map(&table, fd, &rt.window->table);
 	if (!r) {
-		rt.table = table;
+		use_table(&table);
 		rtab_raw_madvise(table.table, table.bytes, MADV_DONTFORK);
 		r = map_life(life_fd);
 	}
@@ -578,6 +600,8 @@ static int join(int sock, int wait_ms)
 		return r;
 	go_live(sock);
 	r = guardian_start();
+	if (!r)
+		r = worker_start();
 	if (!r && rt.mode != RTAB_MODE_OFF &&
 	    monitor_uffd_selftest(why, sizeof(why)))
 		rt_set_mode(RTAB_MODE_OFF, "userfaultfd: %.*s", (int)sizeof(rt.why) - 16, why);

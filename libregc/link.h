@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What only link.c and guardian.c need of each other. */
+/* What link.c, guardian.c and worker.c need of each other. */
 #ifndef REGC_LINK_H
 #define REGC_LINK_H
 
@@ -16,5 +16,9 @@ int link_send(const Regc__Frame *frame, const int *fds, int n_fds);
  * another -errno: the connection is over.
  */
 int link_receive(void);
+
+struct rt_answer;
+/* Worker: to the broker what is spare of what it asked back. */
+void link_give_back(const struct rt_answer *answer);
 
 #endif

@@ -23,6 +23,7 @@
  */
 #include "libregc/miss.h"
 #include "libregc/runtime.h"
+#include "libregc/worker.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -699,6 +700,8 @@ void miss_put(struct regc_lease *lease)
 	COUNT(&m, puts, 1);
 	if (lease->flags & REGC_LEASE_UNCACHED) {
 		uncached_put(lease->priv[0]);
+		if (rtab_load_relaxed(&rt.refused))
+			worker_wake();
 		goto out;
 	}
 	lease_drop(m.ts, lease->slot);

@@ -144,7 +144,7 @@ struct regc_key {
 
 /*
  * A device of the caller's own.  Callbacks run on the thread that calls regc or
- * on regc's guardian thread, never under a lock of regc and never inside a
+ * on regc's worker thread, never under a lock of regc and never inside a
  * memory hook; they may allocate, map and unmap memory, but dereg must not
  * write to memory that regc protects.  A callback that calls regc_get() for a
  * range that is being registered by the same thread gets -EDEADLK.
@@ -223,7 +223,7 @@ REGC_API struct io_uring *regc_domain_ring(struct regc_domain *dom);
  * rkey of a lease are its memory region's, handle is the struct ibv_mr *, which
  * stays regc's.  Two libraries that give the same PD get the same domain.
  * Borrowed: the PD and its device must outlive the domain.  ibv_dereg_mr() may be
- * called on any thread that calls regc and on regc's guardian thread.
+ * called on any thread that calls regc and on regc's worker thread.
  * Remote write and remote atomic include local write, as libibverbs demands.
  * -EINVAL: pd NULL.  -ENOMEM.  -ENOSPC: more than 16 domains in this process.
  * -ENOTSUP: regc was built without libibverbs.

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#define STACK_BYTES (128 << 10)
 
 struct rt_hot rt_hot = { .life_word = RT_NO_BROKER, .probe_fd = -1 };
 struct runtime rt = {
@@ -109,6 +112,24 @@ uint32_t rt_tid(void)
 	if (ts && ts->attach && ts->attach == rt.attach)
 		return rtab_load_relaxed(&rt.area.area->threads[ts->index].in_use);
 	return (uint32_t)syscall(SYS_gettid);
+}
+
+int rt_start_thread(void *(*fn)(void *arg))
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	sigset_t all, old;
+	int r;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	r = -pthread_create(&thread, &attr, fn, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return r;
 }
 
 struct rtab_counters *rt_shared_counters(const struct regc_library *lib)

@@ -6,7 +6,8 @@
  *   library.c domain.c     public handles
  *   cache.c                the hit path: get and put of a cached buffer
  *   miss.c                 everything else a get may need
- *   guardian.c             the one thread of regc in the process
+ *   guardian.c             the thread that hears the broker and the kernel
+ *   worker.c               the thread that calls devices in its place
  *   transfer.[ch] and what is listed there   protect until complete
  *   retire.c               undoing registrations after their last lease
  *   link.c                 the broker: join, leave, budget, messages
@@ -71,6 +72,7 @@
 #define RT_REJOIN_MS 100      /* between two attempts to find a broker; doubles */
 #define RT_REJOIN_MAX_MS 5000 /* up to this */
 #define RT_MISS_TRIES 8	      /* restarts before a get goes uncached */
+#define RT_N_ANSWERS 16	      /* more than a broker asks for at once */
 #define RT_WATCH_CAPACITY 65536
 #define RT_LAZY_RECORDS (RTAB_N_RING / 4)
 #define RT_MEMO_MIN_BITS 10
@@ -248,6 +250,11 @@ struct rt_list {
 
 struct uncached; /* uncached.c */
 
+/* What the broker asked back, and waits to hear of; see worker.h. */
+struct rt_answer {
+	uint64_t ticket, bytes, regions;
+};
+
 struct runtime {
 	/* what a child of fork keeps, see start_over_in_child() */
 	struct rt_wipe *wipe; /* NULL until the first open */
@@ -309,11 +316,14 @@ struct runtime {
 	struct rt_domain domains[RTAB_N_DOMAINS];
 	struct uncached *refused; /* put, but the device said "not now" */
 	uint64_t deregs, regs, clones, freed_leased, all_voids;
+	struct rt_answer answers[RT_N_ANSWERS]; /* worker.c */
+	uint32_t n_answers;
 
-	/* guardian */
+	/* worker, guardian */
+	uint32_t worker_turn; /* futex: changes when there is something to do */
+	bool worker_runs;
 	int wake_fd;
 	bool guardian_runs;
-	pthread_t guardian;
 	bool helper_runs; /* helper.c; helper lock */
 	struct regc_wire *wire;
 	uint8_t *scratch;
@@ -339,6 +349,9 @@ static inline void rt_cache_unlock(void)
 void rt_futex_wait(uint32_t *word, uint32_t value, int timeout_ms);
 void rt_futex_wake(uint32_t *word);
 uint32_t rt_tid(void);
+
+/* A thread of regc's own, with every signal blocked.  0 or -errno. */
+int rt_start_thread(void *(*fn)(void *arg));
 
 /* First use in the process, and first use after fork.  0 or -errno. */
 int rt_enter(void);

@@ -37,12 +37,38 @@ static long raw(long nr, long a, long b, long c, long d, long e, long f)
 	return r;
 }
 
+/*
+ * ThreadSanitizer has to see that an address is new memory, or nobody's, or it
+ * takes whoever had it before for a racing thread.  There are no hooks under it.
+ */
+static long seen_mmap(uint64_t bytes, int prot, int flags, int fd, uint64_t offset)
+{
+	int saved = errno;
+	void *mem = mmap(NULL, bytes, prot, flags, fd, (off_t)offset);
+	long r = mem == MAP_FAILED ? -errno : (long)mem;
+
+	errno = saved;
+	return r;
+}
+
+static int seen_munmap(void *addr, uint64_t bytes)
+{
+	int saved = errno, r = munmap(addr, bytes) < 0 ? -errno : 0;
+
+	errno = saved;
+	return r;
+}
+
 void *rtab_raw_mmap(void *addr, uint64_t bytes, int prot, int flags, int fd,
 		    uint64_t offset, int *ret_err)
 {
-	long r = raw(SYS_mmap, (long)addr, (long)bytes, prot, flags, fd,
-		     (long)offset);
+	long r;
 
+	if (RTAB_TSAN && !addr)
+		r = seen_mmap(bytes, prot, flags, fd, offset);
+	else
+		r = raw(SYS_mmap, (long)addr, (long)bytes, prot, flags, fd,
+			(long)offset);
 	if (r < 0 && r > -4096) {
 		if (ret_err)
 			*ret_err = (int)r;
@@ -53,6 +79,8 @@ void *rtab_raw_mmap(void *addr, uint64_t bytes, int prot, int flags, int fd,
 
 int rtab_raw_munmap(void *addr, uint64_t bytes)
 {
+	if (RTAB_TSAN)
+		return seen_munmap(addr, bytes);
 	return (int)raw(SYS_munmap, (long)addr, (long)bytes, 0, 0, 0, 0);
 }
 

@@ -23,7 +23,9 @@ static uint64_t rounds(uint64_t by_default)
 {
 	const char *text = getenv("REGC_TEST_ROUNDS");
 
-	return text ? strtoull(text, NULL, 0) : by_default;
+	if (text)
+		return strtoull(text, NULL, 0);
+	return RTAB_TSAN ? by_default / 10 : by_default;
 }
 
 static uint64_t broker_rss(void)
@@ -42,8 +44,9 @@ static uint64_t broker_rss(void)
 
 static void flat(uint64_t mine, uint64_t its)
 {
-	/* Tables of a fixed size fill up once. */
-	ck_assert_msg(rss_now() <= mine + 4 * MIB, "this process: %llu KiB more",
+	/* Tables of a fixed size fill up once; ThreadSanitizer has its own. */
+	ck_assert_msg(RTAB_TSAN || rss_now() <= mine + 4 * MIB,
+		      "this process: %llu KiB more",
 		      (unsigned long long)(rss_now() - mine) >> 10);
 	ck_assert_msg(broker_rss() <= its + MIB, "the broker: %llu KiB more",
 		      (unsigned long long)(broker_rss() - its) >> 10);
@@ -149,8 +152,12 @@ START_TEST(allocating_sending_and_freeing_takes_no_memory)
 		free(p);
 	}
 	flat(mine, its);
-	/* A block of the heap, not freed to the system, may stay cached. */
-	WAIT_FOR(rtab_load_acquire(&fake.live) <= 1, 10);
+	/*
+	 * A block of the heap, not freed to the system, may stay cached;
+	 * ThreadSanitizer's malloc gives nothing back.
+	 */
+	if (!RTAB_TSAN)
+		WAIT_FOR(rtab_load_acquire(&fake.live) <= 1, 10);
 }
 END_TEST
 
@@ -173,7 +180,7 @@ START_TEST(many_regions_voided_by_one_call_are_right_and_quick)
 						  PAGE, W, &lease), 0);
 			regc_put(&lease);
 		}
-		ck_assert_uint_eq(fake.live, MANY);
+		ck_assert_uint_eq(rtab_load_acquire(&fake.live), MANY);
 		t0 = test_now_ns();
 		road_unmap(road, mem, 2 * MANY * PAGE);
 		ck_assert_uint_lt(test_now_ns() - t0, 500000000u);

@@ -672,7 +672,7 @@ static void *churn(void *arg)
 			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (mem == MAP_FAILED)
 			continue;
-		raw_try_watch(m->uffd, mem, PAGES(4));
+		raw_try_watch(rtab_load_relaxed(&m->uffd), mem, PAGES(4));
 		munmap(mem, PAGES(4));
 	}
 	return NULL;
@@ -697,7 +697,7 @@ START_TEST(end_does_not_wait_for_events_in_flight)
 			ck_assert_uint_lt(rtab_now_ns() - began, 1000000000);
 		rtab_store_relaxed(&m.stop, 1);
 		close(m.uffd); /* as the guardian reads, in the broker's place */
-		m.uffd = -1;
+		rtab_store_relaxed(&m.uffd, -1);
 		pthread_join(thread, NULL);
 		mapping_deinit(&m);
 	}

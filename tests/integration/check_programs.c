@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shm/atomic.h"
 #include "tests/support/harness.h"
 
 extern char **environ;
@@ -260,9 +261,11 @@ int main(void)
 	tcase_add_test(tc, shared_program_is_right);
 	tcase_add_test(tc, static_program_is_right);
 	tcase_add_test(tc, plugin_loaded_later_is_right_and_may_be_unloaded);
-	tcase_add_test(tc, program_with_jemalloc_is_right);
-	tcase_add_test(tc, program_with_tcmalloc_is_right);
-	tcase_add_test(tc, program_with_mimalloc_is_right);
+	if (!RTAB_TSAN) { /* which brings a malloc of its own */
+		tcase_add_test(tc, program_with_jemalloc_is_right);
+		tcase_add_test(tc, program_with_tcmalloc_is_right);
+		tcase_add_test(tc, program_with_mimalloc_is_right);
+	}
 	tcase_add_test(tc, without_userfaultfd_nothing_is_cached_and_the_reason_shows);
 	tcase_add_test(tc, where_code_cannot_be_patched_strict_mode_is_taken);
 	tcase_add_test(tc, where_memory_never_becomes_executable_answers_are_right);

@@ -224,7 +224,8 @@ START_TEST(rival_that_was_there_first_is_found_and_named)
 	ck_assert_msg(st.mode == REGC_MODE_STRICT && st.why[0], "mode %u: %s",
 		      st.mode, st.why);
 	printf("beside a rival: %s\n", st.why);
-	ck_assert_ptr_nonnull(strstr(st.why, "rival.so"));
+	if (!RTAB_TSAN) /* no hooks there, so nobody looked for a rival */
+		ck_assert_ptr_nonnull(strstr(st.why, "rival.so"));
 	oracle_open(&oracle, lib, 1024);
 	heap_and_blocks();
 	ck_assert_uint_gt(rival_calls(), 0);

@@ -9,15 +9,16 @@
  *   with REGC_TEST_LATE=1 (best with all on one processor).
  *
  * Every process has an arena of windows.  A thread takes a window, either changes
- * it (any call that takes or replaces pages, through libc or raw, then writes a
- * pattern that never was there before) or leases a part of it, lets io_uring
- * write it to a file from the fixed buffer and compares with what the CPU sees.
+ * it (any call that takes or replaces pages, see changes.c, through libc or raw;
+ * then it writes a pattern that never was there before) or leases a part of it,
+ * lets io_uring write it to a file from the fixed buffer and compares with what
+ * the CPU sees.
  * Whoever takes a window next is ordered after the change by the window's lock.
  *
  * Besides, three threads play the races that locks cannot order, see below.
  *
  * Prints counts and fails on any mismatch, on a hang (alarm), or if something is
- * still pinned when everything is unmapped.
+ * still pinned when everything is unmapped.  Exit status 3: it could not begin.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -30,48 +31,26 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "libregc/regc.h"
-#include "shm/atomic.h"
 #include "shm/segment.h"
+#include "tests/torture/torture.h"
 
-#define PAGE ((size_t)4096)
-#define WINDOWS 48
-#define WINDOW_PAGES 8
-#define WINDOW_BYTES (WINDOW_PAGES * PAGE)
 #define MAX_THREADS 10
 #define HANG_SECONDS 60
 #define LIMIT_NS UINT64_C(5000000000)
+#define START_NS UINT64_C(30000000000)
 #define KILL_NS UINT64_C(250000000)
-/*
- * Far below where the kernel places mappings, so that nobody else takes a free
- * hole, and outside of what the sanitizers use.
- */
-#if RTAB_TSAN
-#define LOW ((char *)UINT64_C(0x7e9000000000))
-#else
-#define LOW ((char *)UINT64_C(0x200000000000))
-#endif
+#define NOT_RUN 3 /* there is no broker to run with, or nothing is cached */
 
-struct window {
-	uint32_t lock;
-	char *mem;   /* WINDOW_BYTES, or a block of malloc */
-	bool heap;   /* mem is of malloc */
-};
-
-struct totals {
-	uint64_t changes, gets, hits, uncached, wrong, errors, races;
-};
-
-static struct window windows[WINDOWS];
-static struct totals *totals; /* shared by the processes */
+struct totals *totals;
+unsigned int seed;
+bool strict;
 static uint32_t stop;
-static uint32_t pattern;
-static unsigned int seed;
-static bool strict;
 static struct regc_library *lib;
 
 struct mover {
@@ -94,20 +73,11 @@ static uint64_t next_random(uint64_t *x)
 	return *x;
 }
 
-static void die(const char *what)
+void die(const char *what)
 {
 	fprintf(stderr, "torture_stale: seed %u: %s: %s\n", seed, what,
 		strerror(errno));
 	abort();
-}
-
-static void fill(char *mem, size_t bytes)
-{
-	uint32_t value = rtab_fetch_add(&pattern, 1) * 2654435761u;
-	size_t i;
-
-	for (i = 0; i < bytes; i += 64)
-		*(uint32_t *)(mem + i) = value + (uint32_t)i;
 }
 
 /* ---- moving ------------------------------------------------------------- */
@@ -157,6 +127,18 @@ static bool move(struct mover *m, const struct regc_lease *lease, const char *me
 	return r == (int)bytes;
 }
 
+/* A get of memory that nobody can access: no registration can be of it. */
+static void get_refused(struct mover *m, const char *mem, size_t bytes)
+{
+	struct regc_lease lease;
+
+	rtab_fetch_add(&totals->refused, 1);
+	if (regc_get(m->dom, mem, bytes, REGC_ACCESS_LOCAL_WRITE, &lease))
+		return;
+	rtab_fetch_add(&totals->wrong, 1);
+	regc_put(&lease);
+}
+
 /* A get that must give the pages that are there now. */
 static void get_and_compare(struct mover *m, const char *mem, size_t bytes)
 {
@@ -178,101 +160,6 @@ static void get_and_compare(struct mover *m, const char *mem, size_t bytes)
 			rtab_fetch_add(&totals->uncached, 1);
 		regc_put(&lease);
 	}
-}
-
-/* ---- changes ------------------------------------------------------------ */
-
-static char *map_at(char *at, size_t bytes, int flags, bool raw)
-{
-	int all = MAP_PRIVATE | MAP_ANONYMOUS | flags;
-
-	if (raw)
-		return (char *)syscall(SYS_mmap, at, bytes, PROT_READ | PROT_WRITE,
-				       all, -1, 0L);
-	return mmap(at, bytes, PROT_READ | PROT_WRITE, all, -1, 0);
-}
-
-static void unmap(char *at, size_t bytes, bool raw)
-{
-	if (raw ? syscall(SYS_munmap, at, bytes) : munmap(at, bytes))
-		die("munmap");
-}
-
-static void discard(char *at, size_t bytes, bool raw)
-{
-	if (raw ? syscall(SYS_madvise, at, bytes, MADV_DONTNEED) :
-		  madvise(at, bytes, MADV_DONTNEED))
-		die("madvise");
-}
-
-/* Moves [at, at + bytes) away and back. */
-static void move_mapping(char *at, size_t bytes, bool raw)
-{
-	char *there = map_at(NULL, bytes, 0, raw), *r;
-
-	if (raw)
-		r = (char *)syscall(SYS_mremap, at, bytes, bytes,
-				    MREMAP_MAYMOVE | MREMAP_FIXED, there);
-	else
-		r = mremap(at, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
-			   there);
-	/* EFAULT: it was two mappings, and the kernel moves only one. */
-	if (r != there && errno != EFAULT)
-		die("mremap");
-	if (map_at(at, bytes, MAP_FIXED, raw) != at)
-		die("mmap");
-	unmap(there, bytes, raw);
-}
-
-static void renew_heap(struct window *w, uint64_t x)
-{
-	/* Large blocks are mappings of their own, small ones the heap. */
-	size_t bytes = (x & 1 ? 40 : WINDOW_PAGES) * PAGE;
-
-	free(w->mem);
-	w->mem = aligned_alloc(PAGE, bytes);
-	if (!w->mem)
-		die("aligned_alloc");
-	fill(w->mem, WINDOW_BYTES);
-}
-
-static void change(struct window *w, uint64_t x, bool may_raw)
-{
-	size_t first = (x >> 8) % WINDOW_PAGES;
-	size_t n = 1 + (x >> 16) % (WINDOW_PAGES - first);
-	char *at = w->mem + first * PAGE;
-	bool raw = may_raw && (x >> 24 & 1);
-
-	rtab_fetch_add(&totals->changes, 1);
-	if (w->heap) {
-		renew_heap(w, x >> 32);
-		return;
-	}
-	switch ((x >> 32) % 5) {
-	case 0:
-		unmap(at, n * PAGE, raw);
-		if (map_at(at, n * PAGE, MAP_FIXED_NOREPLACE, raw) != at)
-			die("mmap of a free range");
-		break;
-	case 1:
-		if (map_at(at, n * PAGE, MAP_FIXED, raw) != at)
-			die("mmap over a range");
-		break;
-	case 2:
-		discard(at, n * PAGE, raw);
-		break;
-	case 3:
-		move_mapping(at, n * PAGE, raw);
-		break;
-	default:
-		unmap(w->mem, WINDOW_BYTES, raw);
-		if (map_at(w->mem, WINDOW_BYTES, MAP_FIXED_NOREPLACE, raw) !=
-		    w->mem)
-			die("mmap of a free window");
-		fill(w->mem, WINDOW_BYTES);
-		return;
-	}
-	fill(at, n * PAGE);
 }
 
 /* ---- threads ------------------------------------------------------------ */
@@ -324,11 +211,14 @@ static void *work(void *arg)
 		if (!w)
 			continue;
 		if (next_random(&x) % 3 == 0) {
-			change(w, next_random(&x), true);
+			window_change(w, next_random(&x));
 		} else {
 			off = next_random(&x) % (WINDOW_BYTES - 64);
 			len = 1 + next_random(&x) % (WINDOW_BYTES - off);
-			get_and_compare(m, w->mem + off, len);
+			if (off < w->closed_to && off + len > w->closed_from)
+				get_refused(m, w->mem + off, len);
+			else
+				get_and_compare(m, w->mem + off, len);
 		}
 		rtab_store_release(&w->lock, 0);
 		if ((uintptr_t)arg % 100 == 0 && ++n % 5000 == 0)
@@ -379,7 +269,7 @@ static void *race_map(void *arg)
 			      strict || turn == 2) != race.mem)
 			if (rtab_load_relaxed(&stop))
 				return NULL;
-		*(uint32_t *)race.mem = rtab_fetch_add(&pattern, 1);
+		fill(race.mem, 64);
 		get_and_compare(m, race.mem, WINDOW_BYTES);
 		rtab_fetch_add(&totals->races, 1);
 	}
@@ -407,7 +297,8 @@ static void *race_return(void *arg)
 			unmap(mem, bytes, true);
 			map_at(mem, bytes, MAP_FIXED, true);
 		} else {
-			discard(mem, bytes, true);
+			discard(mem, bytes, n / 2, true);
+			fill(mem, bytes);
 		}
 		get_and_compare(m, mem + bytes - PAGE, PAGE);
 		rtab_fetch_add(&totals->races, 1);
@@ -417,25 +308,6 @@ static void *race_return(void *arg)
 }
 
 /* ---- a process ---------------------------------------------------------- */
-
-static void make_windows(void)
-{
-	char *arena = map_at(LOW, 2 * WINDOWS * WINDOW_BYTES, MAP_FIXED, false);
-	uint32_t i;
-
-	for (i = 0; i < WINDOWS; i++) {
-		windows[i].heap = i % 4 == 3;
-		windows[i].mem = arena + 2 * i * WINDOW_BYTES;
-		if (windows[i].heap) {
-			windows[i].mem = NULL;
-			renew_heap(&windows[i], i);
-		}
-		fill(windows[i].mem, WINDOW_BYTES);
-	}
-	/* Windows do not touch, so one is not part of a neighbour's region. */
-	for (i = 0; i < WINDOWS; i++)
-		unmap(arena + (2 * i + 1) * WINDOW_BYTES, WINDOW_BYTES, true);
-}
 
 static bool all_unpinned(void)
 {
@@ -456,6 +328,22 @@ static bool all_unpinned(void)
 	return false;
 }
 
+/* A broker that is late with everything is late with this as well. */
+static bool join_broker(struct regc_status *st)
+{
+	uint64_t limit = rtab_now_ns() + START_NS;
+
+	for (;;) {
+		if (regc_open("torture", NULL, &lib))
+			return false;
+		regc_status(lib, st);
+		if (st->connected && st->mode != REGC_MODE_OFF)
+			return true;
+		if (rtab_now_ns() > limit || regc_close(lib))
+			return false;
+	}
+}
+
 static int run_process(unsigned int seconds, uint32_t threads, uint32_t me)
 {
 	struct regc_status st = { .size = sizeof(st) };
@@ -465,15 +353,13 @@ static int run_process(unsigned int seconds, uint32_t threads, uint32_t me)
 	uint32_t i;
 
 	alarm(seconds + HANG_SECONDS);
-	if (regc_open("torture", NULL, &lib))
-		return 1;
-	regc_status(lib, &st);
-	if (!st.connected || st.mode == REGC_MODE_OFF) {
+	outsider_start();
+	if (!join_broker(&st)) {
 		fprintf(stderr, "torture_stale: not caching: %s\n", st.why);
-		return 1;
+		return NOT_RUN;
 	}
 	strict = st.mode == REGC_MODE_STRICT;
-	make_windows();
+	windows_make();
 	for (i = 0; i < threads; i++)
 		pthread_create(&t[i], NULL, work,
 			       (void *)(uintptr_t)(me * 100 + i));
@@ -496,14 +382,26 @@ static int run_process(unsigned int seconds, uint32_t threads, uint32_t me)
 /* ---- main --------------------------------------------------------------- */
 
 static pid_t broker_pid;
-static char broker_socket[128];
+static char broker_socket[64];
+
+static bool broker_answers(void)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	bool answers;
+
+	snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", broker_socket);
+	answers = connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0;
+	close(fd);
+	return answers;
+}
 
 static void start_broker(void)
 {
 	const char *build = getenv("REGC_BUILDDIR");
 	struct sched_param idle = { 0 };
 	char path[4096];
-	uint64_t limit = rtab_now_ns() + LIMIT_NS;
+	uint64_t limit = rtab_now_ns() + START_NS;
 
 	snprintf(path, sizeof(path), "%s/regcached/regcached",
 		 build ? build : "../..");
@@ -517,26 +415,30 @@ static void start_broker(void)
 		      "error", (char *)NULL);
 		_exit(127);
 	}
-	while (access(broker_socket, F_OK) && rtab_now_ns() < limit)
+	while (!broker_answers() && rtab_now_ns() < limit)
 		pause_ms(1);
 }
 
-static void renew_broker(void)
+static void end_broker(int sig)
 {
-	kill(broker_pid, SIGKILL);
+	char lock[sizeof(broker_socket) + 8];
+
+	kill(broker_pid, sig);
 	waitpid(broker_pid, NULL, 0);
+	snprintf(lock, sizeof(lock), "%s.lock", broker_socket);
 	unlink(broker_socket);
-	start_broker();
+	unlink(lock);
 }
 
 static int report(void)
 {
 	printf("torture_stale: %llu changes, %llu gets (%llu hits, %llu uncached), "
-	       "%llu races\n",
+	       "%llu refused, %llu races\n",
 	       (unsigned long long)totals->changes,
 	       (unsigned long long)totals->gets,
 	       (unsigned long long)totals->hits,
 	       (unsigned long long)totals->uncached,
+	       (unsigned long long)totals->refused,
 	       (unsigned long long)totals->races);
 	printf("torture_stale: %llu wrong, %llu errors\n",
 	       (unsigned long long)totals->wrong,
@@ -551,6 +453,7 @@ int main(int argc, char **argv)
 	uint32_t threads = 3, processes = 2, i, left;
 	uint64_t next_kill = rtab_now_ns() + KILL_NS;
 	bool kill_it = getenv("REGC_TEST_KILL") && !getenv("REGC_SOCKET");
+	bool not_run = false;
 	int status, bad = 0;
 
 	if (argc > 1)
@@ -590,7 +493,8 @@ int main(int argc, char **argv)
 		if (pid == 0) {
 			pause_ms(5);
 			if (rtab_now_ns() > next_kill) {
-				renew_broker();
+				end_broker(SIGKILL);
+				start_broker();
 				next_kill = rtab_now_ns() + KILL_NS;
 			}
 			continue;
@@ -601,15 +505,15 @@ int main(int argc, char **argv)
 			continue;
 		}
 		left--;
+		if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_RUN)
+			not_run = true;
 		if (status) {
 			fprintf(stderr, "torture_stale: a process ended with %x\n",
 				(unsigned int)status);
 			bad = 1;
 		}
 	}
-	if (broker_pid > 0) {
-		kill(broker_pid, SIGTERM);
-		waitpid(broker_pid, NULL, 0);
-	}
-	return report() || bad;
+	if (broker_pid > 0)
+		end_broker(SIGTERM);
+	return not_run ? NOT_RUN : report() || bad;
 }
