@@ -299,6 +299,8 @@ static const struct admin_listing *find_listing(uint32_t kind)
 {
 	if (kind == REGC__ADMIN_KIND__ADMIN_EXPLAIN)
 		return &admin_explain;
+	if (kind == REGC__ADMIN_KIND__ADMIN_STATS)
+		return &admin_stats;
 	if (kind == REGC__ADMIN_KIND__ADMIN_TRANSFERS)
 		return &admin_transfers;
 	if (kind >= admin_n_listings || !admin_listings[kind].step)

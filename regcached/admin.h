@@ -58,6 +58,7 @@ enum admin_step {
 /* What regc-ctl sums up for STATS. */
 struct admin_sums {
 	struct rtab_counters counters;
+	struct rtab_transfer_counters transfers;
 	uint64_t registrations, clones, deregistrations;
 	uint64_t freed_leased, all_voids, pinned_bytes;
 	uint64_t regions, bytes;
@@ -93,6 +94,7 @@ struct admin_listing {
 extern const struct admin_listing admin_listings[]; /* by AdminKind */
 extern const uint32_t admin_n_listings;
 extern const struct admin_listing admin_explain;
+extern const struct admin_listing admin_stats;
 extern const struct admin_listing admin_transfers;
 
 /* Is s one that the asker may see and asked for? */
@@ -108,6 +110,11 @@ void page_begin_row(struct admin_page *page);
 void page_text(struct admin_page *page, const char *text);
 void page_number(struct admin_page *page, uint64_t number);
 bool page_end_row(struct admin_page *page);
+
+/* Counters of all libraries of s; returns how many there are. */
+uint32_t admin_sum_libraries(const struct space *s, struct rtab_counters *sum);
+/* A cell: hits of all gets, in percent. */
+void admin_page_rate(struct admin_page *page, const struct rtab_counters *c);
 
 /* "0.1 s", "12 s", "3 min" ...; returns buf. */
 char *admin_duration(uint64_t ns, char *buf, size_t size);

@@ -214,7 +214,7 @@ static const char *mode_why(const struct space *s, char *buf, size_t size)
 	return *buf ? buf : s->why;
 }
 
-static void page_rate(struct admin_page *page, const struct rtab_counters *c)
+void admin_page_rate(struct admin_page *page, const struct rtab_counters *c)
 {
 	uint64_t gets = c->hits + c->misses + c->uncached;
 	char text[16] = "";
@@ -225,8 +225,7 @@ static void page_rate(struct admin_page *page, const struct rtab_counters *c)
 	page_text(page, text);
 }
 
-/* All libraries of s; returns how many there are. */
-static uint32_t sum_libraries(const struct space *s, struct rtab_counters *sum)
+uint32_t admin_sum_libraries(const struct space *s, struct rtab_counters *sum)
 {
 	struct rtab_counters c[RTAB_N_LIBRARIES];
 	uint32_t n = 0, i;
@@ -268,7 +267,7 @@ static bool space_row(struct admin_page *page, const struct space *s)
 {
 	struct rtab_counters sum;
 	char text[513];
-	uint32_t n = sum_libraries(s, &sum);
+	uint32_t n = admin_sum_libraries(s, &sum);
 
 	page_begin_row(page);
 	page_number(page, s->pid);
@@ -286,7 +285,7 @@ static bool space_row(struct admin_page *page, const struct space *s)
 	page_number(page, sum.hits);
 	page_number(page, sum.misses);
 	page_number(page, sum.uncached);
-	page_rate(page, &sum);
+	admin_page_rate(page, &sum);
 	page_number(page, s->n_voided);
 	page_number(page, s->n_evicted);
 	page_number(page, s->n_rejected);
@@ -383,7 +382,7 @@ static bool library_row(struct admin_page *page, const struct space *s,
 	page_number(page, c->failed);
 	page_number(page, c->puts);
 	page_number(page, gets > c->puts ? gets - c->puts : 0);
-	page_rate(page, c);
+	admin_page_rate(page, c);
 	page_number(page, c->restarts);
 	page_number(page, c->waits);
 	page_number(page, c->reg_ns);
@@ -623,154 +622,6 @@ static enum admin_step flush_step(struct admin_job *job, struct admin_page *page
 	return ADMIN_DONE;
 }
 
-/* ---- stats --------------------------------------------------------------- */
-
-static const struct admin_column stats_columns[] = {
-	{ "spaces", CELL_NUMBER },
-	{ "regions", CELL_NUMBER },
-	{ "bytes", CELL_BYTES },
-	{ "pinned_bytes", CELL_BYTES },
-	{ "hits", CELL_NUMBER },
-	{ "misses", CELL_NUMBER },
-	{ "uncached", CELL_NUMBER },
-	{ "failed", CELL_NUMBER },
-	{ "puts", CELL_NUMBER },
-	{ "hit_rate", CELL_TEXT },
-	{ "restarts", CELL_NUMBER },
-	{ "waits", CELL_NUMBER },
-	{ "reg_ns", CELL_NS },
-	{ "registrations", CELL_NUMBER },
-	{ "clones", CELL_NUMBER },
-	{ "deregistrations", CELL_NUMBER },
-	{ "freed_leased", CELL_NUMBER },
-	{ "all_voids", CELL_NUMBER },
-	/* of the broker since it started, whatever was asked for */
-	{ "connections", CELL_NUMBER },
-	{ "refused", CELL_NUMBER },
-	{ "attached", CELL_NUMBER },
-	{ "dropped", CELL_NUMBER },
-	{ "records", CELL_NUMBER },
-	{ "records_rejected", CELL_NUMBER },
-	{ "events_unmap", CELL_NUMBER },
-	{ "events_remap", CELL_NUMBER },
-	{ "events_remove", CELL_NUMBER },
-	{ "events_fault", CELL_NUMBER },
-	{ "events_other", CELL_NUMBER },
-	{ "events_lost", CELL_NUMBER },
-	{ "grants", CELL_NUMBER },
-	{ "denials", CELL_NUMBER },
-	{ "reclaims", CELL_NUMBER },
-	{ "reclaims_unanswered", CELL_NUMBER },
-	{ "evictions", CELL_NUMBER },
-	{ "rescans", CELL_NUMBER },
-	{ "turns", CELL_NUMBER },
-	{ "voids", CELL_TEXT },
-};
-
-static void stats_add(struct admin_sums *sums, const struct space *s)
-{
-	const struct rtab_area *area = s->area;
-	struct rtab_counters c;
-
-	sum_libraries(s, &c);
-	counters_add(&sums->counters, &c);
-	/* relaxed: for show */
-	sums->registrations += rtab_load_relaxed(&area->regs);
-	sums->clones += rtab_load_relaxed(&area->clones);
-	sums->deregistrations += rtab_load_relaxed(&area->deregs);
-	sums->freed_leased += rtab_load_relaxed(&area->freed_leased);
-	sums->all_voids += rtab_load_relaxed(&area->all_voids);
-	sums->pinned_bytes += rtab_load_relaxed(&area->pinned_bytes);
-	sums->regions += s->told[LEDGER_REGIONS];
-	sums->bytes += s->told[LEDGER_BYTES];
-}
-
-static void stats_client_cells(struct admin_page *page, const struct admin_job *job)
-{
-	const struct admin_sums *sums = &job->sums;
-	const struct rtab_counters *c = &sums->counters;
-
-	page_number(page, job->n_spaces);
-	page_number(page, sums->regions);
-	page_number(page, sums->bytes);
-	page_number(page, sums->pinned_bytes);
-	page_number(page, c->hits);
-	page_number(page, c->misses);
-	page_number(page, c->uncached);
-	page_number(page, c->failed);
-	page_number(page, c->puts);
-	page_rate(page, c);
-	page_number(page, c->restarts);
-	page_number(page, c->waits);
-	page_number(page, c->reg_ns);
-	page_number(page, sums->registrations);
-	page_number(page, sums->clones);
-	page_number(page, sums->deregistrations);
-	page_number(page, sums->freed_leased);
-	page_number(page, sums->all_voids);
-}
-
-/* "munmap 12, evicted 3" */
-static void page_voids(struct admin_page *page, const struct broker_stats *stats)
-{
-	char text[512] = "";
-	size_t used = 0;
-	uint32_t i;
-
-	for (i = 0; i < RTAB_N_CAUSES && used < sizeof(text); i++)
-		if (stats->voids[i])
-			used += (size_t)snprintf(text + used,
-						 sizeof(text) - used,
-						 "%s%s %" PRIu64,
-						 used ? ", " : "",
-						 rtab_cause_name(i),
-						 stats->voids[i]);
-	page_text(page, text);
-}
-
-static void stats_broker_cells(struct admin_page *page,
-			       const struct broker_stats *stats)
-{
-	page_number(page, stats->connections);
-	page_number(page, stats->refused);
-	page_number(page, stats->attached);
-	page_number(page, stats->dropped);
-	page_number(page, stats->records);
-	page_number(page, stats->rejected);
-	page_number(page, stats->events_unmap);
-	page_number(page, stats->events_remap);
-	page_number(page, stats->events_remove);
-	page_number(page, stats->events_fault);
-	page_number(page, stats->events_other);
-	page_number(page, stats->events_lost);
-	page_number(page, stats->grants);
-	page_number(page, stats->denials);
-	page_number(page, stats->reclaims);
-	page_number(page, stats->unanswered);
-	page_number(page, stats->evictions);
-	page_number(page, stats->rescans);
-	page_number(page, stats->turns);
-	page_voids(page, stats);
-}
-
-static enum admin_step stats_step(struct admin_job *job, struct admin_page *page)
-{
-	struct space *s;
-	int n;
-
-	for (n = 0; (s = admin_next_space(job)); job->space++) {
-		if (is_enough(job, &n))
-			return ADMIN_AGAIN;
-		stats_add(&job->sums, s);
-		job->n_spaces++;
-	}
-	page_begin_row(page);
-	stats_client_cells(page, job);
-	stats_broker_cells(page, &job->broker->stats);
-	page_end_row(page);
-	return ADMIN_DONE;
-}
-
 const struct admin_listing admin_listings[] = {
 	[REGC__ADMIN_KIND__ADMIN_STATUS] = { COLUMNS(status_columns),
 					     status_step },
@@ -782,7 +633,6 @@ const struct admin_listing admin_listings[] = {
 						libraries_step },
 	[REGC__ADMIN_KIND__ADMIN_REGIONS] = { COLUMNS(regions_columns),
 					      regions_step },
-	[REGC__ADMIN_KIND__ADMIN_STATS] = { COLUMNS(stats_columns), stats_step },
 	[REGC__ADMIN_KIND__ADMIN_MONITORS] = { COLUMNS(monitors_columns),
 					       monitors_step },
 	[REGC__ADMIN_KIND__ADMIN_FLUSH] = { COLUMNS(flush_columns), flush_step },
