@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -355,6 +356,75 @@ START_TEST(stopped_broker_delays_nobody)
 }
 END_TEST
 
+/* ---- what an operator sees -------------------------------------------------- */
+
+/* Column name of the first row of a listing with tabs. */
+static void column(const char *listing, const char *name, char *ret, size_t size)
+{
+	const char *row = strchr(listing, '\n') + 1, *at = listing;
+
+	while (strncmp(at, name, strlen(name)) != 0) {
+		at += strcspn(at, "\t\n") + 1;
+		ck_assert(at < row);
+		row += strcspn(row, "\t\n") + 1;
+	}
+	snprintf(ret, size, "%.*s", (int)strcspn(row, "\t\n"), row);
+}
+
+static void list_transfers(char *ret, size_t size)
+{
+	const char *build = getenv("REGC_BUILDDIR");
+	char command[4096];
+	FILE *f;
+	size_t n;
+
+	snprintf(command, sizeof(command),
+		 "%s/cli/regc-ctl transfers --tab --pid %d", build ? build : "../..",
+		 (int)getpid());
+	f = popen(command, "r");
+	ck_assert_ptr_nonnull(f);
+	n = fread(ret, 1, size - 1, f);
+	ret[n] = '\0';
+	ck_assert_int_eq(pclose(f), 0);
+}
+
+START_TEST(listing_says_which_thread_waits_for_what_and_where)
+{
+	char text[4096], cell[128], want[128];
+	struct buffer b;
+	struct access a;
+
+	lease(&b, test_map(BYTES, 1), BYTES);
+	begin(&b, REGC_SEND, 0);
+	access_start(&a, STORE, b.mem + PAGE, 2);
+	wait_until_blocked(&b, 1);
+	list_transfers(text, sizeof(text));
+	column(text, "library", cell, sizeof(cell));
+	ck_assert_str_eq(cell, "sender");
+	column(text, "direction", cell, sizeof(cell));
+	ck_assert_str_eq(cell, "send");
+	column(text, "state", cell, sizeof(cell));
+	ck_assert_str_eq(cell, "in flight");
+	column(text, "happened", cell, sizeof(cell));
+	ck_assert_str_eq(cell, "blocked");
+	column(text, "thread", cell, sizeof(cell));
+	ck_assert_int_eq(atoi(cell), (int)a.tid);
+	snprintf(want, sizeof(want), "0x%llx",
+		 (unsigned long long)(uintptr_t)b.mem + PAGE);
+	column(text, "at_address", cell, sizeof(cell));
+	ck_assert_str_eq(cell, want);
+	/* In the program, that is in one page or the next of a function of it. */
+	column(text, "instruction", cell, sizeof(cell));
+	ck_assert_uint_lt(strtoull(cell, NULL, 16) - (uintptr_t)access_start + 65536,
+			  131072);
+	complete(&b);
+	access_end(&a);
+	list_transfers(text, sizeof(text));
+	ck_assert_str_eq(strchr(text, '\n'), "\n"); /* the names alone */
+	end(&b);
+}
+END_TEST
+
 /* ---- many at once ---------------------------------------------------------- */
 
 #define BUFFERS 4
@@ -447,6 +517,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, child_of_fork_writes_freely_and_has_no_transfer);
 	tcase_add_test(tc, protection_outlives_the_broker_and_waits_end);
 	tcase_add_test(tc, stopped_broker_delays_nobody);
+	tcase_add_test(tc, listing_says_which_thread_waits_for_what_and_where);
 	suite_add_tcase(s, tc);
 	return s;
 }
