@@ -277,7 +277,7 @@ static void uffd_event(void *arg, uint32_t events)
 	}
 	begin_changing(u);
 	for (i = 0; i < BATCHES_A_TURN; i++)
-		if (!uffd_batch(u))
+		if (!uffd_batch(u) || broker_slice_is_over(u->space->broker))
 			break;
 	if (u->n_todo)
 		continue_later(u);

@@ -50,14 +50,15 @@ bool rtab_transfer_read(const struct rtab_area *area, uint32_t slot, uint64_t id
 
 /*
  * One slot; its fields belong to the word that is read after them, too.  A slot
- * that is another's at each of so many looks is a hostile client's.
+ * that is another transfer's at each of so many looks is a hostile client's: the
+ * broker's time is bounded.
  */
 static bool touches(const struct rtab_area *area, uint32_t slot, uint64_t low,
 		    uint64_t high, struct rtab_transfer_view *ret)
 {
 	const uint64_t *word = &area->transfer_words[slot];
 	const struct rtab_transfer *t = &area->transfers[slot];
-	int looks = 1000;
+	int looks = 8;
 	uint64_t a, b;
 
 	for (;;) {

@@ -6,10 +6,13 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -465,6 +468,93 @@ START_TEST(random_records_and_areas_do_no_harm)
 }
 END_TEST
 
+static uint32_t stop;
+
+/* Words and fields of transfers that change all the time, over all addresses. */
+static void *scribble(void *arg)
+{
+	struct rtab_area *area = arg;
+	uint64_t x = 88172645463325252u;
+	uint32_t i;
+
+	while (!rtab_load_relaxed(&stop)) {
+		for (i = 0; i < RTAB_N_TRANSFERS; i++) {
+			struct rtab_transfer *t = &area->transfers[i];
+
+			x ^= x << 13;
+			x ^= x >> 7;
+			x ^= x << 17;
+			rtab_store_relaxed(&area->transfer_words[i],
+					   x << 8 | x % 8);
+			rtab_store_relaxed(&t->start, x & 1 ? 0 : x);
+			rtab_store_relaxed(&t->end, UINT64_MAX);
+			rtab_store_relaxed(&t->low, x & 2 ? 0 : x);
+			rtab_store_relaxed(&t->high, UINT64_MAX - (x & 4));
+			rtab_store_relaxed(&t->direction, (uint8_t)x);
+			rtab_store_relaxed(&t->policy, (uint8_t)(x >> 8));
+			rtab_store_relaxed(&t->guard, (uint8_t)(x >> 16));
+			rtab_store_relaxed(&t->library, (uint16_t)(x >> 24));
+		}
+		for (i = 0; i < RTAB_N_AREA_WAITERS; i++) {
+			area->waiters[i].slot = (uint32_t)x + i;
+			area->waiters[i].tid = (uint32_t)x;
+		}
+		rtab_store_relaxed(&area->n_transfers, UINT32_MAX);
+	}
+	return NULL;
+}
+
+static void *store_into(void *at)
+{
+	*(volatile char *)at = 2;
+	return NULL;
+}
+
+START_TEST(transfers_that_make_no_sense_are_only_shown)
+{
+	struct uffdio_writeprotect wp = { .mode = UFFDIO_WRITEPROTECT_MODE_WP };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_WP };
+	struct raw_client c;
+	struct raw_rows rows;
+	pthread_t scribbler, writer;
+	int uffd = raw_uffd(), i;
+	char *mem;
+
+	if (uffd < 0) {
+		ck_assert_ptr_null(getenv("REGC_TEST_REQUIRE"));
+		return;
+	}
+	mem = mmap(NULL, PAGES(64), PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(mem, MAP_FAILED);
+	memset(mem, 1, PAGES(64));
+	reg.range.start = wp.range.start = (uintptr_t)mem;
+	reg.range.len = PAGES(64);
+	wp.range.len = PAGES(1);
+	raw_attach(&c, &broker, "", uffd);
+	ck_assert_int_eq(ioctl(uffd, UFFDIO_REGISTER, &reg), 0);
+	pthread_create(&scribbler, NULL, scribble, c.area.area);
+	ck_assert_int_eq(ioctl(uffd, UFFDIO_WRITEPROTECT, &wp), 0);
+	pthread_create(&writer, NULL, store_into, mem);
+	raw_expect(&c, REGC__FRAME__BODY_FAULT);
+	for (i = 1; i < 64; i++)
+		ck_assert_int_eq(munmap(mem + PAGES(i), PAGES(1)), 0);
+	for (i = 0; i < 5; i++) {
+		raw_admin_kind(&broker, REGC__ADMIN_KIND__ADMIN_TRANSFERS, &rows);
+		ck_assert_int_eq(rows.err, 0);
+		raw_rows_free(&rows);
+	}
+	wp.mode = 0;
+	ck_assert_int_eq(ioctl(uffd, UFFDIO_WRITEPROTECT, &wp), 0);
+	pthread_join(writer, NULL);
+	rtab_store_release(&stop, 1);
+	pthread_join(scribbler, NULL);
+	ck_assert_uint_eq(raw_stat(&broker, "dropped"), 0);
+	raw_close(&c);
+	close(uffd);
+}
+END_TEST
+
 START_TEST(doorbell_cannot_be_used_to_stop_the_broker)
 {
 	struct raw_client c;
@@ -583,6 +673,7 @@ static Suite *suite(void)
 	tcase_add_test(t, slot_that_is_told_twice_is_void);
 	tcase_add_test(t, ring_head_that_jumps_drops_the_client);
 	tcase_add_test(t, random_records_and_areas_do_no_harm);
+	tcase_add_test(t, transfers_that_make_no_sense_are_only_shown);
 	tcase_add_test(t, doorbell_cannot_be_used_to_stop_the_broker);
 	suite_add_tcase(s, t);
 
