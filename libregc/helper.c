@@ -200,7 +200,7 @@ int helper_forget(struct regc_library *lib)
 	uint32_t turn;
 
 	rt_lock_take(&rt.wipe->helper_lock);
-	lib->progress = NULL;
+	rtab_store_relaxed(&lib->progress, NULL);
 	rt_lock_drop(&rt.wipe->helper_lock);
 	for (;;) {
 		turn = rtab_load_acquire(&running_turn);
@@ -222,7 +222,7 @@ int regc_progress(struct regc_library *lib, int (*progress)(void *arg), void *ar
 		return r;
 	rt_lock_take(&rt.wipe->helper_lock);
 	lib->progress_arg = arg;
-	lib->progress = progress;
+	rtab_store_relaxed(&lib->progress, progress);
 	rt_lock_drop(&rt.wipe->helper_lock);
 	return rtab_load_acquire(&rt.attached) ? helper_start() : 0;
 }

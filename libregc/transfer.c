@@ -275,9 +275,12 @@ static void give_up(struct begin *b)
 	open_and_free(b->slot, b->id);
 }
 
-static uint32_t or_default(uint32_t asked, uint32_t of_library, uint32_t otherwise)
+static uint32_t or_default(uint32_t asked, const uint32_t *of_library,
+			   uint32_t otherwise)
 {
-	return asked ? asked : of_library ? of_library : otherwise;
+	uint32_t theirs = rtab_load_relaxed(of_library);
+
+	return asked ? asked : theirs ? theirs : otherwise;
 }
 
 static int check_attr(const struct regc_transfer_attr *attr)
@@ -316,11 +319,11 @@ static int prepare(struct begin *b, const struct regc_lease *lease, const void *
 	b->lease = lease;
 	b->lib = dom->owner;
 	b->direction = direction;
-	b->policy = or_default(attr->policy, b->lib->policy, REGC_POLICY_BLOCK);
-	b->edges = or_default(attr->edges, b->lib->edges, REGC_EDGES_INNER);
-	b->conflict = or_default(attr->conflict, b->lib->conflict,
+	b->policy = or_default(attr->policy, &b->lib->policy, REGC_POLICY_BLOCK);
+	b->edges = or_default(attr->edges, &b->lib->edges, REGC_EDGES_INNER);
+	b->conflict = or_default(attr->conflict, &b->lib->conflict,
 				 REGC_CONFLICT_REFUSE);
-	b->limit_ms = or_default(attr->limit_ms, b->lib->limit_ms,
+	b->limit_ms = or_default(attr->limit_ms, &b->lib->limit_ms,
 				 DEFAULT_LIMIT_MS);
 	/* The device writes into what the program sees: no copy of that. */
 	if (b->policy == REGC_POLICY_COPY && direction == REGC_RECEIVE)
@@ -328,7 +331,8 @@ static int prepare(struct begin *b, const struct regc_lease *lease, const void *
 	choose_pages(b);
 	b->guard = b->low == b->high ? RTAB_GUARD_NONE :
 				       guard_choose(direction, b->low, b->high);
-	if (b->policy == REGC_POLICY_COPY || b->lib->progress)
+	if (b->policy == REGC_POLICY_COPY ||
+	    rtab_load_relaxed(&b->lib->progress))
 		return helper_start();
 	return 0;
 }
@@ -734,9 +738,13 @@ int regc_transfer_defaults(struct regc_library *lib,
 {
 	if (!attr || check_attr(attr))
 		return -EINVAL;
-	lib->policy = or_default(attr->policy, lib->policy, 0);
-	lib->edges = or_default(attr->edges, lib->edges, 0);
-	lib->conflict = or_default(attr->conflict, lib->conflict, 0);
-	lib->limit_ms = or_default(attr->limit_ms, lib->limit_ms, 0);
+	if (attr->policy)
+		rtab_store_relaxed(&lib->policy, attr->policy);
+	if (attr->edges)
+		rtab_store_relaxed(&lib->edges, attr->edges);
+	if (attr->conflict)
+		rtab_store_relaxed(&lib->conflict, attr->conflict);
+	if (attr->limit_ms)
+		rtab_store_relaxed(&lib->limit_ms, attr->limit_ms);
 	return 0;
 }
