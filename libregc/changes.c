@@ -517,11 +517,11 @@ bool watch_is_whole(uint64_t start, uint64_t end)
 	uint64_t limit = rtab_now_ns() + RT_WAIT_MS * UINT64_C(1000000);
 	int saved = errno, r;
 
-	r = has_hole(start, end) ? -ENOENT : monitor_uffd_watches(start, end);
+	r = has_hole(start, end) ? -ENOENT : transfer_probe(start, end);
 	/* Another thread's change, of any range, is about to be noticed. */
 	while (r == -EAGAIN && rtab_now_ns() < limit) {
 		sched_yield();
-		r = monitor_uffd_watches(start, end);
+		r = transfer_probe(start, end);
 	}
 	errno = saved;
 	return r == 0;

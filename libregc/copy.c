@@ -11,10 +11,12 @@
  *   2  the area is changing (label C2): no get is answered until the end; what is
  *      live there is void for new leases, and what is being made starts over
  *   3  leases are counted; any that is not of a sending transfer ends it here
- *   4  the pages are registered in MISSING mode as well, so that a thread that
- *      finds one gone sleeps, and are closed once more
- *   5  their bytes are read by the kernel (the memory may be gone), they are
- *      removed (an event, which somebody reads), and put back by UFFDIO_COPY, open
+ *   4  the pages are closed once more, and their bytes read, by the kernel (the
+ *      memory may be gone); only then, since this cannot be undone without opening
+ *      them, they are registered in MISSING mode as well, so that a thread that finds
+ *      one gone sleeps
+ *   5  they are removed (an event, which somebody reads), and put back by
+ *      UFFDIO_COPY, open
  *   6  back to WP mode; what came to be live meanwhile is void again
  * An unmap by a hooked call waits while its range is COPYING: it must not put other
  * memory where step 5 removes.  Without hooks a copy is of the one page that
@@ -30,6 +32,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
 #define CHUNK_PAGES 16
 #define CHUNK_BYTES (CHUNK_PAGES * RTAB_PAGE)
 
@@ -108,6 +113,7 @@ static bool leased_by_others(uint64_t low, uint64_t high)
 
 	rtab_heavy_fence();
 	rt_cache_lock();
+	found = rt.uncached_bytes != 0; /* of which memory nobody knows here */
 	for (slot = 0; slot < rt.n_slots && !found; slot++) {
 		const struct rt_slot *s = &rt.slots[slot];
 
@@ -169,22 +175,46 @@ static int put_back(uint64_t low, uint64_t high)
 	return 0;
 }
 
+/* Locked memory too, where the kernel can (5.18). */
+static int remove_pages(uint64_t low, uint64_t high)
+{
+	void *mem = (void *)(uintptr_t)low;
+	int r = rtab_raw_madvise(mem, high - low, MADV_DONTNEED_LOCKED);
+
+	return r ? rtab_raw_madvise(mem, high - low, MADV_DONTNEED) : 0;
+}
+
+static void spoil(uint64_t low, uint64_t high)
+{
+	uint32_t slot = RTAB_TRANSFER_FIRST;
+	struct rtab_transfer_view v;
+
+	guard_close(RTAB_GUARD_WP, low, high);
+	while (rtab_transfer_next(rt.area.area, &slot, low, high, &v))
+		if (rtab_transfer_active(v.word))
+			transfer_add_flags(v.slot, rtab_transfer_id(v.word),
+					   RTAB_TRANSFER_DAMAGED);
+}
+
 static bool replace(uint64_t low, uint64_t high)
 {
 	struct iovec to = { bounce, high - low };
 	struct iovec from = { (void *)(uintptr_t)low, high - low };
 	bool done;
 
-	if (watch_as(low, high,
+	if (guard_close(RTAB_GUARD_WP, low, high) ||
+	    process_vm_readv(getpid(), &to, 1, &from, 1, 0) !=
+		    (ssize_t)(high - low) ||
+	    watch_as(low, high,
 		     UFFDIO_REGISTER_MODE_WP | UFFDIO_REGISTER_MODE_MISSING))
 		return false;
-	done = guard_close(RTAB_GUARD_WP, low, high) == 0 &&
-	       process_vm_readv(getpid(), &to, 1, &from, 1, 0) ==
-		       (ssize_t)(high - low) &&
-	       rtab_raw_madvise((void *)(uintptr_t)low, high - low,
-				MADV_DONTNEED) == 0;
+	done = remove_pages(low, high) == 0;
 	if (done)
 		put_back(low, high);
+	watch_as_before(low, high);
+	/* It was open for a moment: who wrote then, wrote into what is sent. */
+	if (!done)
+		spoil(low, high);
 	return done;
 }
 
@@ -200,7 +230,6 @@ static bool copy_in_slot(uint64_t low, uint64_t high)
 	void_all_of(low, high);
 	if (!leased_by_others(low, high)) {
 		done = replace(low, high);
-		watch_as_before(low, high);
 		void_all_of(low, high);
 	}
 	rtab_fetch_sub(&rt.area.area->changing, 1); /* C2 */
@@ -249,11 +278,10 @@ bool copy_pages(uint64_t addr)
 	done = anonymous && copy_in_slot(low, high);
 	note(low, high, done);
 	set_own(id, RTAB_FREE);
-	/* Who waits looks again: at an open page, or by another rule. */
-	if (done)
-		guard_wake(low, high);
-	else
-		guard_wake(rtab_round_down(addr, RTAB_PAGE),
-			   rtab_round_down(addr, RTAB_PAGE) + RTAB_PAGE);
+	/*
+	 * Who waits looks again: at an open page, or by another rule.  Also where
+	 * nothing was copied: a transfer that ended meanwhile left its pages to us.
+	 */
+	guard_wake(low, high);
 	return done;
 }

@@ -5,6 +5,7 @@
  * a library.
  */
 #include "libregc/runtime.h"
+#include "libregc/transfer.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -19,6 +20,7 @@ int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t acces
 	       struct regc_key *ret_key)
 {
 	void *addr = (void *)(uintptr_t)start;
+	struct transfer_pin pin;
 	bool cloned = false;
 	int r = -EOPNOTSUPP;
 
@@ -33,8 +35,11 @@ int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t acces
 				 access, ret_key);
 		cloned = r == 0;
 	}
-	if (r)
+	if (r) {
+		transfer_pin_begin(start, end, &pin);
 		r = d->ops.reg(d->ctx, addr, end - start, access, ret_key);
+		transfer_pin_end(&pin);
+	}
 	if (r)
 		return r;
 	rtab_fetch_add(&d->n_regs, 1);

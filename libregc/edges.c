@@ -48,21 +48,62 @@ static char *edge_room(uint32_t slot)
 	return mem + (size_t)slot * 2 * EDGE_BYTES;
 }
 
+/* By the kernel: the memory may be gone.  Where it must not (seccomp), by hand. */
+static int read_edge(char *to, uint64_t start, uint64_t end)
+{
+	struct iovec local = { to, end - start };
+	struct iovec remote = { (void *)(uintptr_t)start, end - start };
+
+	if (start >= end)
+		return 0;
+	if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) ==
+	    (ssize_t)(end - start))
+		return 0;
+	if (errno != EPERM && errno != ENOSYS)
+		return -ESTALE;
+	memcpy(to, (void *)(uintptr_t)start, end - start);
+	return 0;
+}
+
+/*
+ * Does a transfer that receives keep [start, end) closed to readers?  To wait for it
+ * here would be to wait in the middle of a word's move.
+ */
+static bool closed_to_readers(uint64_t start, uint64_t end)
+{
+	uint32_t slot = RTAB_TRANSFER_FIRST;
+	struct rtab_transfer_view v;
+
+	while (start < end &&
+	       rtab_transfer_next(rt.area.area, &slot,
+				  rtab_round_down(start, RTAB_PAGE),
+				  rtab_round_up(end, RTAB_PAGE), &v))
+		if (rtab_transfer_active(v.word) && v.t.direction == RTAB_RECEIVE &&
+		    rtab_overlaps(start, end, v.t.low, v.t.high))
+			return true;
+	return false;
+}
+
 int edges_keep(uint32_t slot, const struct rtab_transfer *t)
 {
 	uint64_t head_end, tail_start;
+	int saved = errno, r;
 	char *room;
 
 	edges_of(t, &head_end, &tail_start);
 	if (t->start == head_end && tail_start == t->end)
 		return 0;
+	if (closed_to_readers(t->start, head_end) ||
+	    closed_to_readers(tail_start, t->end))
+		return -EBUSY;
 	room = edge_room(slot);
 	if (!room)
 		return -ENOMEM;
-	memcpy(room, (void *)(uintptr_t)t->start, head_end - t->start);
-	memcpy(room + EDGE_BYTES, (void *)(uintptr_t)tail_start,
-	       t->end - tail_start);
-	return 0;
+	r = read_edge(room, t->start, head_end);
+	if (!r)
+		r = read_edge(room + EDGE_BYTES, tail_start, t->end);
+	errno = saved;
+	return r;
 }
 
 /*
@@ -91,6 +132,10 @@ bool edges_changed(uint32_t slot, const struct rtab_transfer *t)
 	edges_of(t, &head_end, &tail_start);
 	if (t->start == head_end && tail_start == t->end)
 		return false;
+	/* A completion waits for no other: what cannot be read may have changed. */
+	if (closed_to_readers(t->start, head_end) ||
+	    closed_to_readers(tail_start, t->end))
+		return true;
 	room = edge_room(slot);
 	changed = room && (edge_changed(room, t->start, head_end) ||
 			   edge_changed(room + EDGE_BYTES, tail_start, t->end));

@@ -93,6 +93,15 @@ void faults_on_access(uint64_t addr, bool minor, uint32_t tid, bool noted)
 		open_or_later(addr, minor);
 		return;
 	}
+	/* A callback that writes into what it is to complete: as at the limit. */
+	if (helper_is(tid)) {
+		for (i = 0; i < v.n; i++)
+			transfer_add_flags(v.slot[i], v.id[i],
+					   RTAB_TRANSFER_TIMED_OUT);
+		guard_wake(rtab_round_down(addr, RTAB_PAGE),
+			   rtab_round_down(addr, RTAB_PAGE) + RTAB_PAGE);
+		return;
+	}
 	blocked_seen = true; /* by a copy, too, which may not come */
 	if (v.decision == RTAB_DECIDE_BLOCK || !helper_copy(addr))
 		helper_wake();
@@ -130,8 +139,11 @@ static uint64_t deadline(const struct rtab_transfer *t)
 {
 	uint64_t since = t->blocked_ns;
 
-	if (t->policy == RTAB_COPY)
-		since = helper_copies_since();
+	if (t->policy == RTAB_COPY) {
+		since = helper_copies_since(t->low, t->high);
+		if (since)
+			since = rtab_max_u64(since, t->begun_ns);
+	}
 	if (!since || t->limit_ms == UINT32_MAX ||
 	    (t->flags & RTAB_TRANSFER_TIMED_OUT))
 		return UINT64_MAX;
@@ -168,16 +180,10 @@ int faults_timeout(void)
  */
 static void nudge(uint64_t now)
 {
-	uint32_t slot = RTAB_TRANSFER_FIRST;
-	struct rtab_transfer_view v;
-
 	if (now - nudged_ns < NUDGE_MS * UINT64_C(1000000))
 		return;
 	nudged_ns = now;
-	while (next_active(&slot, &v))
-		if (v.t.low < v.t.high && v.t.begun_ns < now - NUDGE_MS / 2 *
-							 UINT64_C(1000000))
-			guard_wake(v.t.low, v.t.high);
+	guard_wake_all();
 }
 
 void faults_look(void)
@@ -227,7 +233,7 @@ void faults_broker_lost(void)
 			rtab_fetch_add(&t->n_blocked, mark.n_blocked);
 			rtab_fetch_add(&t->n_through, mark.n_through);
 		}
-		if (v.t.low < v.t.high && v.t.guard != RTAB_GUARD_MPROTECT)
-			guard_wake(v.t.low, v.t.high);
 	}
+	if (transfers_used())
+		guard_wake_all();
 }

@@ -25,6 +25,9 @@
 #error "kernel headers before 5.13 lack UFFDIO_CONTINUE"
 #endif
 
+#define CONTINUE_MODE_WP (UINT64_C(1) << 1) /* 6.4 */
+#define LOWEST UINT64_C(65536) /* address: vm.mmap_min_addr */
+
 static int protect(uint64_t low, uint64_t high, uint64_t mode)
 {
 	struct uffdio_writeprotect wp = {
@@ -35,11 +38,13 @@ static int protect(uint64_t low, uint64_t high, uint64_t mode)
 		       -errno : 0;
 }
 
-static int map_again(uint64_t low, uint64_t high)
+/* wp: closed to writers still; kernels before 6.4 cannot do both at once. */
+static int map_again(uint64_t low, uint64_t high, bool wp)
 {
 	while (low < high) {
 		struct uffdio_continue c = {
 			.range = { .start = low, .len = high - low },
+			.mode = wp ? CONTINUE_MODE_WP : 0,
 		};
 
 		if (ioctl(rtab_load_relaxed(&rt.uffd), UFFDIO_CONTINUE, &c) == 0)
@@ -48,10 +53,26 @@ static int map_again(uint64_t low, uint64_t high)
 			low += (uint64_t)c.mapped;
 		else if (errno == EEXIST)
 			low += RTAB_PAGE; /* in its place already */
+		else if (errno == EINVAL && wp)
+			wp = false;
 		else
 			return -errno;
 	}
 	return 0;
+}
+
+void guard_wake_all(void)
+{
+	static uint32_t bits = 47; /* of an address of a program */
+	struct uffdio_range range = { .start = LOWEST };
+	uint32_t n = rtab_load_relaxed(&bits);
+
+	for (; n > 30; n--) {
+		range.len = (UINT64_C(1) << n) - 2 * LOWEST;
+		if (ioctl(rtab_load_relaxed(&rt.uffd), UFFDIO_WAKE, &range) == 0)
+			break;
+	}
+	rtab_store_relaxed(&bits, n);
 }
 
 void guard_wake(uint64_t low, uint64_t high)
@@ -86,8 +107,16 @@ static int close_writes(uint64_t low, uint64_t high)
 	}
 }
 
+/* Registered already, as a rule; not if the program discarded or remapped it. */
 static int close_all_accesses(uint64_t low, uint64_t high)
 {
+	struct uffdio_register reg = {
+		.range = { .start = low, .len = high - low },
+		.mode = UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP,
+	};
+
+	if (ioctl(rtab_load_relaxed(&rt.uffd), UFFDIO_REGISTER, &reg) < 0)
+		return -ENOTSUP; /* other memory, or none of it watched */
 	return rtab_raw_madvise((void *)(uintptr_t)low, high - low, MADV_DONTNEED);
 }
 
@@ -117,10 +146,18 @@ enum rtab_guard guard_choose(uint32_t direction, uint64_t low, uint64_t high)
 
 /* ---- opening ------------------------------------------------------------ */
 
+/*
+ * Pages that are put back are closed to writers if any of them is to be: what is so
+ * beyond need is opened by the guardian when somebody meets it.
+ */
 static int open_once(enum rtab_guard guard, uint64_t low, uint64_t high)
 {
-	return guard == RTAB_GUARD_MINOR ? map_again(low, high) :
-					   protect(low, high, 0);
+	uint64_t cover_low, cover_high;
+
+	if (guard != RTAB_GUARD_MINOR)
+		return protect(low, high, 0);
+	return map_again(low, high, guard_first_cover(RTAB_GUARD_WP, low, high, false,
+						      &cover_low, &cover_high));
 }
 
 /*
@@ -147,11 +184,11 @@ static int open_pages(enum rtab_guard guard, uint64_t low, uint64_t high,
 	return r ? r : r2;
 }
 
-static bool covers(struct rtab_transfer_view *v, bool guardian)
+static bool covers(struct rtab_transfer_view *v, enum rtab_guard guard, bool guardian)
 {
 	if (v->slot == RTAB_TRANSFER_COPIER)
 		return rtab_transfer_state(v->word) == RTAB_COPYING;
-	if (!rtab_transfer_active(v->word))
+	if (!rtab_transfer_active(v->word) || v->t.guard != guard)
 		return false;
 	if (!guardian)
 		return true;
@@ -163,15 +200,15 @@ static bool covers(struct rtab_transfer_view *v, bool guardian)
  * The first piece of [low, high) that somebody covers; false: none.  Loads of
  * words after the caller's full fence (T1).
  */
-static bool first_cover(uint64_t low, uint64_t high, bool guardian,
-			uint64_t *ret_low, uint64_t *ret_high)
+bool guard_first_cover(enum rtab_guard guard, uint64_t low, uint64_t high,
+		       bool guardian, uint64_t *ret_low, uint64_t *ret_high)
 {
 	uint32_t slot = RTAB_TRANSFER_COPIER;
 	struct rtab_transfer_view v;
 	bool found = false;
 
 	while (rtab_transfer_next(rt.area.area, &slot, low, high, &v)) {
-		if (!covers(&v, guardian) ||
+		if (!covers(&v, guard, guardian) ||
 		    !rtab_overlaps(low, high, v.t.low, v.t.high) ||
 		    (found && v.t.low >= *ret_low))
 			continue;
@@ -188,7 +225,8 @@ int guard_open(enum rtab_guard guard, uint64_t low, uint64_t high, bool guardian
 	int saved = errno, r = 0;
 
 	while (!r && low < high) {
-		if (!first_cover(low, high, guardian, &cover_low, &cover_high)) {
+		if (!guard_first_cover(guard, low, high, guardian, &cover_low,
+				       &cover_high)) {
 			r = open_pages(guard, low, high, !guardian);
 			break;
 		}

@@ -24,6 +24,7 @@
 #include "libregc/transfer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -32,6 +33,7 @@
 #include <unistd.h>
 
 #define MAX_PIECES 8
+#define MAX_FORMER 16
 #define WAIT_MS 1000 /* then the handler looks again */
 
 struct kept {
@@ -45,7 +47,12 @@ struct kept {
 
 static struct kept *kept; /* by slot; touched where used; mprotect lock */
 static uint32_t kept_slots; /* those below may have something */
-static struct sigaction former;
+/*
+ * Handlers that were there before ours, each found when ours was put in front of it
+ * (again); written once, before n_former says so.
+ */
+static struct sigaction former[MAX_FORMER];
+static uint32_t n_former;
 static uint32_t ends; /* transfers opened so far */
 
 /* What a thread last faulted on without a transfer there. */
@@ -54,6 +61,9 @@ static __thread struct {
 	uint32_t ends;
 	bool once;
 } stray __attribute__((tls_model("initial-exec")));
+
+/* Handlers of this thread that run now because ours passed a fault on. */
+static __thread uint32_t passing __attribute__((tls_model("initial-exec")));
 
 /* Not mprotect(3): the hook would void the registration. */
 static int set_prot(uint64_t low, uint64_t high, int prot)
@@ -214,18 +224,45 @@ static bool may_be_late(uint64_t addr)
 	return now != 0;
 }
 
+/* Nobody was there: the process ends as it would have. */
+static void as_by_default(int sig, const siginfo_t *info)
+{
+	struct sigaction dfl = { .sa_handler = SIG_DFL };
+
+	sigaction(sig, &dfl, NULL);
+	/* A fault comes again by itself, what was sent does not. */
+	if (info->si_code <= 0)
+		syscall(SYS_tgkill, getpid(), rt_tid(), sig);
+}
+
+/*
+ * Handlers chain: one that the program put in front of ours later, and that passes
+ * on to ours, is not called again, but the one before it.
+ */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
-	if (former.sa_flags & SA_SIGINFO) {
-		former.sa_sigaction(sig, info, context);
-	} else if (former.sa_handler != SIG_DFL && former.sa_handler != SIG_IGN) {
-		former.sa_handler(sig);
-	} else {
-		/* The access is made again, and ends the process as it would have. */
-		struct sigaction dfl = { .sa_handler = SIG_DFL };
+	uint32_t n = rtab_load_acquire(&n_former);
+	const struct sigaction *to;
 
-		sigaction(sig, &dfl, NULL);
+	if (n <= passing) {
+		as_by_default(sig, info);
+		return;
 	}
+	to = &former[n - 1 - passing];
+	if (!(to->sa_flags & SA_SIGINFO) && to->sa_handler == SIG_IGN &&
+	    info->si_code <= 0)
+		return;
+	if (!(to->sa_flags & SA_SIGINFO) &&
+	    (to->sa_handler == SIG_DFL || to->sa_handler == SIG_IGN)) {
+		as_by_default(sig, info);
+		return;
+	}
+	passing++;
+	if (to->sa_flags & SA_SIGINFO)
+		to->sa_sigaction(sig, info, context);
+	else
+		to->sa_handler(sig);
+	passing--;
 }
 
 static void on_segv(int sig, siginfo_t *info, void *context)
@@ -234,7 +271,7 @@ static void on_segv(int sig, siginfo_t *info, void *context)
 	struct rtab_transfer_view v;
 	int saved = errno;
 
-	if (info->si_code == SEGV_ACCERR && !rt_forked() && rt.attached) {
+	if (info->si_code == SEGV_ACCERR && !rt_forked() && rt.attached && !passing) {
 		if (find(addr, &v)) {
 			on_access(&v, addr);
 			errno = saved;
@@ -262,7 +299,10 @@ static int put_handler(void)
 		return -errno;
 	if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_segv)
 		return 0;
-	former = now;
+	if (n_former == MAX_FORMER)
+		return -ENOTSUP; /* the program takes ours away again and again */
+	former[n_former] = now;
+	rtab_store_release(&n_former, n_former + 1);
 	action.sa_mask = now.sa_mask;
 	return sigaction(SIGSEGV, &action, NULL) < 0 ? -errno : 0;
 }
@@ -351,14 +391,17 @@ int mprotect_close(uint32_t slot, uint64_t low, uint64_t high, uint32_t directio
 
 void mprotect_after_fork(void)
 {
-	uint32_t slot, i;
+	uint32_t slot;
 
+	if (!kept_slots)
+		return;
+	/* The mappings to look at are this process's. */
+	rt.maps_fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	for (slot = 0; slot < kept_slots; slot++) {
-		struct kept *k = &kept[slot];
-
-		for (i = 0; i < k->n && k->opened != 2; i++)
-			set_prot(k->piece[i].low, k->piece[i].high,
-				 k->piece[i].prot);
-		k->n = 0;
+		restore(&kept[slot]);
+		kept[slot].n = 0;
 	}
+	if (rt.maps_fd >= 0)
+		close(rt.maps_fd);
+	rt.maps_fd = -1;
 }

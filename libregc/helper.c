@@ -47,7 +47,7 @@ bool helper_copy(uint64_t addr)
 	    head - rtab_load_acquire(&copies.tail) == N_COPIES)
 		return false;
 	copies.entry[head % N_COPIES].addr = addr;
-	rtab_store_relaxed(&copies.entry[head % N_COPIES].since_ns, rtab_now_ns());
+	copies.entry[head % N_COPIES].since_ns = rtab_now_ns();
 	rtab_store_release(&copies.head, head + 1);
 	helper_wake();
 	return true;
@@ -61,12 +61,21 @@ static void run_copies(void)
 	}
 }
 
-uint64_t helper_copies_since(void)
+uint64_t helper_copies_since(uint64_t low, uint64_t high)
 {
-	uint32_t tail = rtab_load_acquire(&copies.tail);
+	uint32_t i = rtab_load_acquire(&copies.tail);
 
-	return tail == copies.head ? 0 :
-		rtab_load_relaxed(&copies.entry[tail % N_COPIES].since_ns);
+	for (; i != copies.head; i++)
+		if (copies.entry[i % N_COPIES].addr >= low &&
+		    copies.entry[i % N_COPIES].addr < high)
+			return copies.entry[i % N_COPIES].since_ns;
+	return 0;
+}
+
+bool helper_is(uint32_t tid)
+{
+	return tid && rtab_load_relaxed(&rt.helper_runs) &&
+	       tid == rtab_load_acquire(&helper_tid);
 }
 
 /* ---- progress ----------------------------------------------------------- */

@@ -51,7 +51,7 @@ static struct piece *free_piece(void)
 	uint32_t i;
 
 	for (i = 0; i < n_pieces; i++)
-		if (!pieces[i].start)
+		if (!pieces[i].start || pieces[i].attach != rt.attach)
 			return &pieces[i];
 	return i < N_PIECES ? &pieces[i] : NULL;
 }
@@ -63,6 +63,8 @@ static int put_piece(uint64_t start, uint64_t bytes, uint64_t page)
 	rt_cache_lock();
 	p = free_piece();
 	if (p) {
+		rtab_store_relaxed(&p->start, 0);
+		rtab_fence_release();
 		rtab_store_relaxed(&p->end, start + bytes);
 		rtab_store_relaxed(&p->page, page);
 		rtab_store_relaxed(&p->attach, rt.attach);
@@ -162,7 +164,8 @@ int regc_free(struct regc_library *lib, void *mem, size_t bytes)
 		return 0;
 	rt_cache_lock();
 	for (i = 0; i < n_pieces && !end; i++)
-		if (pieces[i].start == start && bytes <= pieces[i].end - start &&
+		if (pieces[i].start == start && pieces[i].attach == rt.attach &&
+		    bytes <= pieces[i].end - start &&
 		    rtab_round_up(bytes, pieces[i].page) ==
 			    pieces[i].end - start) {
 			end = pieces[i].end;

@@ -424,7 +424,8 @@ struct regc_transfer_info {
  * Costs one system call per call; no round trip to the broker.
  * Any error: nothing is protected, do not post (or copy the data first).
  * -EINVAL: len 0, wrap-around, direction, attr, or outside of lease.  -EBUSY: it
- * conflicts with a transfer under way (regc_in_flight() tells whose).
+ * conflicts with a transfer under way (regc_in_flight() tells whose), or
+ * its edge lies on a page that a receive keeps closed.
  * -ETIMEDOUT: it did so for limit_ms.  -ESTALE: the memory changed since the
  * lease was taken: put it and get again.  -ENOSPC: 4094 transfers are under way.
  * -ENOTCONN: no broker was ever there.  -ENOTSUP: the memory can be protected in

@@ -271,12 +271,12 @@ static void after_fork_in_child(void)
 {
 	if (!rt.wipe || !rt_forked())
 		return;
-	mprotect_after_fork();
 	close_fd(&rt.uffd);
 	close_fd(&rt.sock);
 	close_fd(&rt.doorbell);
 	close_fd(&rt.area_fd);
 	close_fd(&rt.maps_fd);
+	mprotect_after_fork();
 	close_fd(&rt.wake_fd);
 	if (rt.watch.view.table)
 		close_fd(&rt.watch.fd);

@@ -226,6 +226,7 @@ struct rt_wipe {
 	uint32_t woken;	      /* 1: the guardian was woken and has not looked */
 	uint32_t transfer_turn;	   /* futex: changes when a transfer ends */
 	uint32_t transfer_waiters; /* on it; nobody wakes at 0 */
+	uint32_t transfers_begun;  /* 1: there may be some */
 	struct rt_lock helper_lock; /* leaf: helper.c */
 	struct rt_lock mprotect_lock; /* leaf: guard_mprotect.c */
 	uint32_t helper_turn;	    /* futex: changes when the helper is to look */

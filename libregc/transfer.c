@@ -57,7 +57,7 @@ static void raise_n_transfers(struct rtab_area *area, uint32_t n)
 }
 
 /* The lowest slot that is free: scans are as long as the highest one in use. */
-static int take_slot(struct begin *b)
+int transfer_take(uint64_t id, uint32_t *ret_slot)
 {
 	struct rtab_area *area = rt.area.area;
 	uint32_t i;
@@ -67,13 +67,13 @@ static int take_slot(struct begin *b)
 
 		if (rtab_transfer_state(word) != RTAB_FREE ||
 		    !rtab_cas(word_of(i), &word,
-			      rtab_transfer_word(b->id, RTAB_TAKEN)))
+			      rtab_transfer_word(id, RTAB_TAKEN)))
 			continue;
 		/* Whoever reads a field of this transfer sees that it is new. */
 		rtab_fence_release();
 		/* Before ARMING: whoever scans must not miss this slot. */
 		raise_n_transfers(area, i + 1);
-		b->slot = i;
+		*ret_slot = i;
 		return 0;
 	}
 	return -ENOSPC;
@@ -202,9 +202,12 @@ static void open_and_free(uint32_t slot, uint64_t id)
 	const struct rtab_transfer *t = &rt.area.area->transfers[slot];
 
 	rtab_fence_full(); /* T1: after CLOSING, before the words of others */
-	if (t->guard == RTAB_GUARD_MPROTECT)
+	if (t->guard == RTAB_GUARD_MPROTECT) {
 		mprotect_open(slot, t->low, t->high);
-	else if (t->low < t->high && t->guard != RTAB_GUARD_NONE)
+		/* What was closed before it turned out that not all could be. */
+		if (t->direction == RTAB_SEND && rtab_load_relaxed(&rt.uffd) >= 0)
+			guard_open(RTAB_GUARD_WP, t->low, t->high, false);
+	} else if (t->low < t->high && t->guard != RTAB_GUARD_NONE)
 		guard_open((enum rtab_guard)t->guard, t->low, t->high, false);
 	set_word(slot, id, RTAB_FREE);
 }
@@ -248,22 +251,25 @@ static int close_pages(struct begin *b)
 
 static int announce(struct begin *b)
 {
-	int r = take_slot(b);
+	int r = transfer_take(b->id, &b->slot);
 
 	if (r)
 		return r;
 	fill(b);
+	rtab_store_relaxed(&rt.wipe->transfers_begun, 1);
 	set_word(b->slot, b->id, RTAB_ARMING);
 	return 0;
 }
 
 static int close_buffer(struct begin *b)
 {
-	int r = close_pages(b);
+	int r = check_lease(b->lease);
 
+	if (!r)
+		r = close_pages(b);
 	if (!r && b->direction == REGC_SEND && b->edges == REGC_EDGES_INNER)
 		r = edges_keep(b->slot, &rt.area.area->transfers[b->slot]);
-	/* After closing: a change from here on finds the transfer. */
+	/* Again after closing: a change from here on finds the transfer. */
 	return r ? r : check_lease(b->lease);
 }
 

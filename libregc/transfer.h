@@ -3,6 +3,7 @@
  * Transfers inside libregc; the protocol is in shm/transfer.h.
  *
  *   transfer.c        the calls of regc.h: begin, posted, complete, wait, query
+ *   pin.c             registrations, that must not meet a closed page
  *   edges.c           the parts of a buffer whose pages are not closed
  *   guard.c           closing and opening pages by userfaultfd
  *   guard_mprotect.c  the same by mprotect(2) and SIGSEGV
@@ -46,6 +47,16 @@ int guard_open(enum rtab_guard guard, uint64_t low, uint64_t high, bool guardian
 
 /* Lets every thread that waits for a page of [low, high) look again. */
 void guard_wake(uint64_t low, uint64_t high);
+/* The same of all pages there are. */
+void guard_wake_all(void);
+
+/*
+ * The first piece of [low, high) that a transfer covers that closes in the way of
+ * guard, or the helper; false: none.  The caller's slot is CLOSING and a full fence
+ * is behind it.  guardian: as in guard_open().
+ */
+bool guard_first_cover(enum rtab_guard guard, uint64_t low, uint64_t high,
+		       bool guardian, uint64_t *ret_low, uint64_t *ret_high);
 
 /* What can close pages of this memory for a transfer of direction. */
 enum rtab_guard guard_choose(uint32_t direction, uint64_t low, uint64_t high);
@@ -59,12 +70,17 @@ void mprotect_after_fork(void);
 
 /* ---- edges.c ------------------------------------------------------------ */
 
-/* Keeps the edges of t, in slot; -ENOMEM. */
+/*
+ * Keeps the edges of t, in slot.  -ENOMEM; -ESTALE: they are not there; -EBUSY: a
+ * receive keeps them closed to readers.
+ */
 int edges_keep(uint32_t slot, const struct rtab_transfer *t);
 bool edges_changed(uint32_t slot, const struct rtab_transfer *t);
 
 /* ---- transfer.c --------------------------------------------------------- */
 
+/* A free slot, TAKEN, under number id; -ENOSPC. */
+int transfer_take(uint64_t id, uint32_t *ret_slot);
 /* Adds side states; any thread, lock-free, async-signal-safe.  False: it is over. */
 bool transfer_add_flags(uint32_t slot, uint64_t id, uint32_t flags);
 /* Notes an access in the broker's place. */
@@ -76,11 +92,31 @@ bool transfer_detach(uint64_t start, uint64_t end);
 bool transfer_before_change(uint64_t start, uint64_t end);
 /* Wakes who waits for a transfer to end. */
 void transfer_turn(void);
-/* True while any transfer is or was under way in this process. */
+/* True once a transfer was begun in this process; attached. */
 static inline bool transfers_used(void)
 {
-	return rtab_load_relaxed(&rt.area.area->n_transfers) != 0;
+	return rtab_load_relaxed(&rt.wipe->transfers_begun);
 }
+
+/* ---- pin.c -------------------------------------------------------------- */
+
+struct transfer_pin {
+	uint32_t slot; /* RT_NO_SLOT: none */
+	uint64_t id;
+};
+
+/*
+ * Around a call of a device that pins [start, end): no page of it is closed.  Waits
+ * for transfers that keep some closed; the caller holds no lock.
+ */
+void transfer_pin_begin(uint64_t start, uint64_t end, struct transfer_pin *ret);
+void transfer_pin_end(struct transfer_pin *pin);
+
+/*
+ * As monitor_uffd_watches(), whose probe takes protection away: only pages that no
+ * transfer covers are probed, since those that one covers are watched.
+ */
+int transfer_probe(uint64_t start, uint64_t end);
 
 /* ---- faults.c; guardian ------------------------------------------------- */
 
@@ -109,8 +145,10 @@ int helper_start(void);
 void helper_wake(void);
 /* Asks for copies of the page at addr; false: too many are asked for. */
 bool helper_copy(uint64_t addr);
-/* Since when the oldest copy is asked for that is not made; 0: none is. */
-uint64_t helper_copies_since(void);
+/* Since when a copy of a page of [low, high) is asked for and not made; 0: none is. */
+uint64_t helper_copies_since(uint64_t low, uint64_t high);
+/* Is tid the helper, who cannot wait for itself? */
+bool helper_is(uint32_t tid);
 /* Calls nothing of lib any more; -EDEADLK: from inside its callback. */
 int helper_forget(struct regc_library *lib);
 

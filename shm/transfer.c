@@ -207,8 +207,8 @@ bool rtab_transfer_own_removal(const struct rtab_area *area, uint64_t start,
 
 	while (rtab_transfer_next(area, &slot, start, end, &v))
 		if (rtab_transfer_state(v.word) == RTAB_ARMING &&
-		    v.t.guard == RTAB_GUARD_MINOR && v.t.low == start &&
-		    v.t.high == end)
+		    v.t.guard == RTAB_GUARD_MINOR && v.t.low <= start &&
+		    end <= v.t.high)
 			return true;
 	return false;
 }
@@ -230,6 +230,6 @@ bool rtab_transfer_own_copy(const struct rtab_area *area, uint64_t start,
 	struct rtab_transfer_view v;
 
 	return rtab_transfer_next(area, &slot, start, end, &v) &&
-	       v.slot == RTAB_TRANSFER_COPIER && v.t.low == start &&
-	       v.t.high == end;
+	       v.slot == RTAB_TRANSFER_COPIER && v.t.low <= start &&
+	       end <= v.t.high;
 }
