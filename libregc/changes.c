@@ -492,6 +492,9 @@ static int register_and_add(uint64_t start, uint64_t end)
 {
 	int r = monitor_uffd_watch(start, end);
 
+	if (r == -EBUSY)
+		rt_note("another userfaultfd watches memory in %#llx-%#llx",
+			(unsigned long long)start, (unsigned long long)end);
 	if (r)
 		return r;
 	rt_cache_lock();

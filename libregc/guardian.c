@@ -148,8 +148,10 @@ static void *guardian_main(void *arg)
 		on_closed(p);
 		if (p[POLL_SOCK].revents)
 			on_socket(p[POLL_SOCK].revents);
-		if (p[POLL_UFFD].revents & POLLIN)
+		if (p[POLL_UFFD].revents & POLLIN) {
 			on_uffd();
+			monitor_hooks_check();
+		}
 		if (p[POLL_WAKE].revents || n == 0)
 			attentive = on_wake();
 		faults_look();

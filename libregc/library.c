@@ -260,7 +260,7 @@ int regc_status(struct regc_library *lib, struct regc_status *ret)
 	if (rt_enter() == 0) {
 		rt_lock_take(&rt.wipe->init_lock);
 		out.connected = link_broker_alive();
-		out.mode = out.connected ? rt.mode : REGC_MODE_OFF;
+		out.mode = out.connected ? rtab_load_relaxed(&rt.mode) : REGC_MODE_OFF;
 		out.broker_pid = out.connected ? rt.broker_pid : 0;
 		out.space = rt.space;
 		memcpy(out.group, rt.group, sizeof(out.group));

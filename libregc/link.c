@@ -302,11 +302,15 @@ void link_lost(bool force)
 
 /* ---- descriptors -------------------------------------------------------- */
 
-static void forget_socket(void)
+static int forget_socket(void)
 {
+	int sock;
+
 	rt_lock_take(&rt.wipe->send_lock);
+	sock = rt.sock;
 	rtab_store_release(&rt.sock, -1);
 	rt_lock_drop(&rt.wipe->send_lock);
+	return sock;
 }
 
 /*
@@ -331,20 +335,37 @@ static int set_doorbell(int fd)
 
 /*
  * Only the guardian closes a socket that it polls: after a close by another
- * thread the same number might be a file of the application's.
+ * thread the same number might be a file of the application's.  Without the init
+ * lock: whoever joins holds it and may wait for an event, in the self-test, that
+ * only the guardian is left to read.
  */
 void link_close_socket(void)
 {
-	int sock = rt.sock;
+	int sock = forget_socket();
 
-	rt_lock_take(&rt.wipe->init_lock);
-	forget_socket();
 	if (sock >= 0) {
 		/* A child of fork may have it open still. */
 		shutdown(sock, SHUT_RDWR);
 		close(sock);
 	}
-	rt_lock_drop(&rt.wipe->init_lock);
+}
+
+/*
+ * The end of a socket with which joining failed.  From go_live() on (given) it is
+ * the guardian's, if there is one, which sees its end and closes it.
+ */
+static void end_socket(int sock, bool given)
+{
+	if (!given) {
+		close(sock);
+	} else if (!rt.guardian_runs) {
+		link_close_socket();
+	} else {
+		rt_lock_take(&rt.wipe->send_lock);
+		if (rt.sock == sock)
+			shutdown(sock, SHUT_RDWR);
+		rt_lock_drop(&rt.wipe->send_lock);
+	}
 }
 
 /* ---- joining ------------------------------------------------------------ */
@@ -483,7 +504,7 @@ static int attach(int sock, int wait_ms)
 	int fds[2] = { rt.area_fd, rt.uffd };
 	int r;
 
-	msg.mode = rt.mode;
+	msg.mode = rtab_load_relaxed(&rt.mode);
 	msg.why = rt.why;
 	msg.has_uffd = rt.uffd >= 0;
 	frame.body_case = REGC__FRAME__BODY_ATTACH;
@@ -582,7 +603,7 @@ static void go_live(int sock)
 	rt_cache_unlock();
 }
 
-static int join(int sock, int wait_ms)
+static int join(int sock, int wait_ms, bool *ret_given)
 {
 	uint32_t wanted;
 	char why[sizeof(rt.why)];
@@ -598,6 +619,7 @@ static int join(int sock, int wait_ms)
 	r = attach(sock, wait_ms);
 	if (r)
 		return r;
+	*ret_given = true;
 	go_live(sock);
 	r = guardian_start();
 	if (!r)
@@ -605,17 +627,23 @@ static int join(int sock, int wait_ms)
 	if (!r && rt.mode != RTAB_MODE_OFF &&
 	    monitor_uffd_selftest(why, sizeof(why)))
 		rt_set_mode(RTAB_MODE_OFF, "userfaultfd: %.*s", (int)sizeof(rt.why) - 16, why);
-	if (!r && rt.mode != RTAB_MODE_OFF) {
+	if (r)
+		return r;
+	/* Cache lock: monitor_hooks_check() may be making the mode strict. */
+	rt_cache_lock();
+	if (rt.mode != RTAB_MODE_OFF) {
 		/* Nobody hits yet; whoever does, sees the probe to make. */
 		rtab_store_relaxed(&rt_hot.probe_fd,
 				   rt.mode == RTAB_MODE_STRICT ? rt.uffd : -1);
 		rtab_store_release(&rt_hot.life_word, rt.life_word);
 	}
-	return r;
+	rt_cache_unlock();
+	return 0;
 }
 
 int link_join(int wait_ms)
 {
+	bool given = false;
 	int sock, r = 0;
 
 	rt.last_join_ns = rtab_now_ns();
@@ -624,7 +652,7 @@ int link_join(int wait_ms)
 			return 0;
 		link_lost(false);
 	}
-	if (rt.sock >= 0) { /* the guardian has not closed it yet */
+	if (rtab_load_relaxed(&rt.sock) >= 0) { /* the guardian has not closed it yet */
 		changes_wake_guardian();
 		return -EAGAIN;
 	}
@@ -642,19 +670,13 @@ int link_join(int wait_ms)
 		rt_set_mode(RTAB_MODE_OFF, "no broker: %s", strerror(-r));
 		return r;
 	}
-	r = join(sock, wait_ms);
+	r = join(sock, wait_ms, &given);
 	if (r) {
 		if (r != -ECONNREFUSED)
 			rt_set_mode(RTAB_MODE_OFF, "joining the broker: %s",
 				    strerror(-r));
 		link_lost(true);
-		/* If the guardian runs it polls this socket, and sees its end. */
-		if (rt.sock >= 0 && rt.guardian_runs)
-			shutdown(sock, SHUT_RDWR);
-		else
-			close(sock);
-		if (!rt.guardian_runs)
-			forget_socket();
+		end_socket(sock, given);
 	}
 	return r;
 }

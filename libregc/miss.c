@@ -574,6 +574,7 @@ static int get_cached(struct miss *m, bool *ret_uncached)
 	enum step step;
 	int r = 0;
 
+	monitor_hooks_check();
 	*ret_uncached = false;
 	while (tries < RT_MISS_TRIES && settle(m)) {
 		step = plan(m);

@@ -316,6 +316,22 @@ static int install_all(void)
 	return 0;
 }
 
+/* Hooks that somebody patched over, as bits; why: the first of them. */
+static uint32_t lost_hooks(char *why, size_t size)
+{
+	char text[PATCH_WHY_BYTES];
+	uint32_t mask = 0, i;
+
+	for (i = 0; i < RTAB_N_HOOKS; i++) {
+		if (patch_holds(&patches[i], text))
+			continue;
+		if (!mask)
+			snprintf(why, size, "%s: %s", patches[i].name, text);
+		mask |= 1u << i;
+	}
+	return mask;
+}
+
 /* init lock held; a child of fork inherits the patches. */
 int monitor_hooks_install(char *why, size_t size)
 {
@@ -333,13 +349,46 @@ int monitor_hooks_install(char *why, size_t size)
 	}
 	if (result > 0)
 		result = install_all();
-	for (i = 0; result && i < RTAB_N_HOOKS; i++)
-		if (!patches[i].live && patches[i].why[0]) {
-			snprintf(why, size, "%s: %s", patches[i].name,
-				 patches[i].why);
-			break;
-		}
+	if (!result && lost_hooks(why, size)) {
+		rt_note("%s", why);
+		return -EEXIST;
+	}
+	for (i = 0; i < RTAB_N_HOOKS && !patches[i].why[0]; i++)
+		;
+	if (i < RTAB_N_HOOKS) {
+		snprintf(why, size, "%s: %s", patches[i].name, patches[i].why);
+		rt_note("%s", why);
+	}
 	return result;
+}
+
+/*
+ * A rival that patches the same functions later may call the kernel itself, and
+ * then hooks do not run.  Who finds that out makes the process strict: first the
+ * probe, which everybody sees who gets from now on, then everything is void, so
+ * that nothing is left that only hooks would have voided.
+ */
+void monitor_hooks_check(void)
+{
+	char why[64 + PATCH_WHY_BYTES];
+	uint32_t lost;
+
+	if (rtab_load_relaxed(&rt.mode) != RTAB_MODE_FAST)
+		return;
+	lost = lost_hooks(why, sizeof(why));
+	if (RTAB_LIKELY(!lost))
+		return;
+	rt_note("%s", why);
+	rt_cache_lock();
+	if (rt.mode == RTAB_MODE_FAST) {
+		rt_set_mode(RTAB_MODE_STRICT, "hooks lost: %.*s",
+			    (int)sizeof(rt.why) - 16, why);
+		rt.area.area->hook_mask &= ~lost;
+		rtab_store_release(&rt_hot.probe_fd, rt.uffd);
+		changes_void_all();
+	}
+	rt_cache_unlock();
+	changes_wake_guardian();
 }
 
 /* ---- self-test ---------------------------------------------------------- */

@@ -408,7 +408,7 @@ static int stub_place(struct patch *p)
 }
 
 /* Says who was there before. */
-static int tell_rival(struct patch *p, uint64_t to)
+static int tell_rival(char why[PATCH_WHY_BYTES], uint64_t to)
 {
 	char name[PATCH_WHY_BYTES / 2] = "";
 	uint64_t page = to & ~(page_bytes() - 1);
@@ -418,11 +418,11 @@ static int tell_rival(struct patch *p, uint64_t to)
 		snprintf(name, sizeof(name), "nowhere");
 	else if (to - page == PATCH_STUB_HOOK && (map.prot & PROT_READ) &&
 		 !memcmp((void *)(uintptr_t)page, PATCH_MAGIC, 16))
-		return patch_refuse(p->why, -EEXIST,
+		return patch_refuse(why, -EEXIST,
 				    "already patched by another regc, stub %#llx",
 				    (unsigned long long)to);
 	/* The name alone: who reads it has room for little. */
-	return patch_refuse(p->why, -EEXIST, "already patched, jumps into %s",
+	return patch_refuse(why, -EEXIST, "already patched, jumps into %s",
 			    strrchr(name, '/') ? strrchr(name, '/') + 1 :
 			    *name ? name : "anonymous memory");
 }
@@ -471,10 +471,11 @@ int patch_prepare_at(struct patch *p, void *target, size_t n_code,
 
 	p->why[0] = 0;
 	p->target = target;
+	p->n_code = n_code;
 	memset(&p->site, 0, sizeof(p->site));
 	rc = patch_arch_decode(target, n_code, n_args, &p->site, p->why);
 	if (rc == -EEXIST)
-		rc = tell_rival(p, p->site.jumps_to);
+		rc = tell_rival(p->why, p->site.jumps_to);
 	if (!rc)
 		rc = stub_place(p);
 	if (!rc) {
@@ -631,6 +632,30 @@ static int write_locked(struct patch *p)
 	return 0;
 }
 
+/* Up to the end of the instruction that was replaced. */
+static size_t prefix_bytes(const struct patch *p)
+{
+	size_t n = p->site.offset + p->site.length;
+
+	return n < sizeof(p->code) ? n : sizeof(p->code);
+}
+
+bool patch_holds(const struct patch *p, char why[PATCH_WHY_BYTES])
+{
+	struct patch_site site = { 0 };
+	int saved_errno = errno, rc;
+
+	if (!p->live || !memcmp(p->code, p->target, prefix_bytes(p)))
+		return true;
+	rc = patch_arch_decode(p->target, p->n_code, PATCH_ALL_ARGS, &site, why);
+	if (rc == -EEXIST)
+		tell_rival(why, site.jumps_to);
+	else
+		patch_refuse(why, rc, "somebody changed its code");
+	errno = saved_errno;
+	return false;
+}
+
 static int commit_one(struct patch *p)
 {
 	int rc;
@@ -643,6 +668,8 @@ static int commit_one(struct patch *p)
 				    "only safe before there are threads");
 	rc = write_locked(p);
 	p->live = !rc;
+	if (!rc)
+		memcpy(p->code, p->target, prefix_bytes(p));
 	return rc;
 }
 

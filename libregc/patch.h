@@ -60,6 +60,8 @@ struct patch {
 	bool prepared;
 	struct patch_site site;
 	uint64_t before[2], after[2];	/* the word of the store */
+	size_t n_code;			/* that may be read */
+	uint8_t code[PATCH_MAX_PREFIX_BYTES + 8]; /* as it was installed */
 };
 
 /*
@@ -95,6 +97,12 @@ int patch_prepare(struct patch *p);
  * There is no way back: a patch stays until the process ends or execs.
  */
 int patch_commit(struct patch *p, unsigned int n);
+
+/*
+ * Is the patch, and the code before it, as patch_commit() left it?  If not, why
+ * says who came later.  Takes no lock and allocates nothing.
+ */
+bool patch_holds(const struct patch *p, char why[PATCH_WHY_BYTES]);
 
 /* Parts of patch_prepare(), visible for tests. */
 

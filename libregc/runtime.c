@@ -364,3 +364,17 @@ void rt_set_mode(uint32_t mode, const char *fmt, ...)
 		memcpy(rt.area.area->mode_why, rt.why, sizeof(rt.why));
 	}
 }
+
+void rt_note(const char *fmt, ...)
+{
+	char text[sizeof(rt.area.area->monitor_note)];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	rt_cache_lock();
+	if (rt.attached)
+		memcpy(rt.area.area->monitor_note, text, sizeof(text));
+	rt_cache_unlock();
+}

@@ -17,7 +17,8 @@
  *   slots.c runtime.c      slots and their order; lock, threads, fork
  *
  * Locks, in this order
- *   init lock   joining, opening and closing; may wait for the broker
+ *   init lock   joining, opening and closing; may wait for the broker, and for
+ *               an event that the guardian reads: so the guardian never takes it
  *   cache lock  slots, budget, request ring, watched ranges
  *   send lock   the control socket for sending
  *   helper lock, mprotect lock   leaves, nothing is taken under them
@@ -116,7 +117,7 @@ struct rt_window {
 	uint64_t gens[]; /* rtab_off_gens() */
 };
 
-/* Written at attach and detach only; its own cache line. */
+/* Written at attach, detach and a change of mode; its own cache line. */
 struct rt_hot {
 	uint32_t life_word; /* what life.word is while tracking works, or ~0 */
 	int probe_fd;	    /* strict mode: the userfaultfd to probe; else -1 */
@@ -390,6 +391,9 @@ static inline void rt_show_pinned(void)
 void rt_set_mode(uint32_t mode, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* What a monitor found, for regc-ctl monitors.  No lock. */
+void rt_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 /* ---- slots.c; cache lock ------------------------------------------------ */
 
 int slots_init(uint32_t capacity);
@@ -533,6 +537,8 @@ int monitor_uffd_watches(uint64_t start, uint64_t end);
 void monitor_hooks_resolve(void);
 /* Patches libc once a process; 0 or -errno with why. */
 int monitor_hooks_install(char *why, size_t size);
+/* No lock: strict from here on if somebody patched over a hook. */
+void monitor_hooks_check(void);
 /* Calls every hooked function and looks whether its hook ran. */
 int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size);
 

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shm/atomic.h"
+#include "libregc/runtime.h"
 #include "tests/integration/stale.h"
 
 #define BYTES (12 * PAGE)
@@ -97,6 +97,8 @@ START_TEST(memory_that_another_userfaultfd_has_is_served_uncached)
 		SKIP("no userfaultfd: %s", strerror(errno));
 	ck_assert_int_eq(claim(fd, mem, BYTES), 0);
 	ck_assert_int_eq(regc_get(oracle.dom, mem, BYTES, W, &lease), 0);
+	ck_assert_ptr_nonnull(strstr(rt.area.area->monitor_note,
+				     "another userfaultfd"));
 	ck_assert_uint_eq(lease.flags, REGC_LEASE_UNCACHED);
 	ck_assert(oracle_agrees(&oracle, &lease, mem, BYTES));
 	regc_put(&lease);
@@ -198,12 +200,21 @@ static bool rival_install(void)
 START_TEST(hooks_overwritten_by_a_rival_leave_it_right)
 {
 	char *mem = test_map(BYTES, 1);
+	struct regc_status st;
 
 	cached(mem, BYTES);
 	if (!rival_install())
 		SKIP("the rival cannot patch here");
 	heap_and_blocks();
 	ck_assert_uint_gt(rival_calls(), 0);
+	/* It is found out, named, and every hit is verified from then on. */
+	if (!is_strict()) {
+		st = status_now();
+		ck_assert_uint_eq(st.mode, REGC_MODE_STRICT);
+		ck_assert_msg(strstr(st.why, "rival.so"), "why: %s", st.why);
+		ck_assert_ptr_nonnull(strstr(rt.area.area->monitor_note,
+					     "rival.so"));
+	}
 	not_stale(mem, BYTES, "cached before the rival came");
 	munmap(mem, BYTES);
 	road_map_at(ROAD_LIBC, mem, BYTES, 2);

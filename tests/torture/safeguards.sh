@@ -21,6 +21,10 @@ late() { # safeguard mode
 		taskset -c "$cpu" $bin $seconds 1 1
 }
 
+killed() { # safeguard mode
+	REGC_BREAK=$1 REGC_MODE=$2 REGC_TEST_KILL=1 $bin $seconds
+}
+
 holds() { # how mode
 	if "$1" none "$2"; then
 		passed=$((passed + 1))
@@ -48,6 +52,8 @@ notices() { # how safeguard mode
 holds torture fast
 holds torture strict
 holds late fast
+holds killed fast
+holds killed strict
 case ${REGC_SANITIZER-none} in
 *thread*) fast="generation lease" ;; # there are no hooks under it
 *) fast="hook generation post lease" ;;

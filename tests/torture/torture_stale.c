@@ -443,7 +443,9 @@ static int report(void)
 	printf("torture_stale: %llu wrong, %llu errors\n",
 	       (unsigned long long)totals->wrong,
 	       (unsigned long long)totals->errors);
-	return totals->wrong || totals->errors || !totals->hits;
+	/* A broker that is killed all the time may leave no time for a hit. */
+	return totals->wrong || totals->errors ||
+	       (!totals->hits && !getenv("REGC_TEST_KILL"));
 }
 
 int main(int argc, char **argv)
