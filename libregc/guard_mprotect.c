@@ -62,8 +62,13 @@ static __thread struct {
 	bool once;
 } stray __attribute__((tls_model("initial-exec")));
 
-/* Handlers of this thread that run now because ours passed a fault on. */
+/*
+ * Handlers of this thread that run now because ours passed a fault on, and the frame
+ * that called the last of them: one that left by siglongjmp(3) runs no more, which
+ * shows when ours is called from no deeper than that frame.
+ */
 static __thread uint32_t passing __attribute__((tls_model("initial-exec")));
+static __thread uintptr_t passing_frame __attribute__((tls_model("initial-exec")));
 
 /* Not mprotect(3): the hook would void the registration. */
 static int set_prot(uint64_t low, uint64_t high, int prot)
@@ -242,6 +247,7 @@ static void as_by_default(int sig, const siginfo_t *info)
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
 	uint32_t n = rtab_load_acquire(&n_former);
+	uintptr_t outer = passing_frame;
 	const struct sigaction *to;
 
 	if (n <= passing) {
@@ -258,11 +264,13 @@ static void pass_on(int sig, siginfo_t *info, void *context)
 		return;
 	}
 	passing++;
+	passing_frame = (uintptr_t)__builtin_frame_address(0);
 	if (to->sa_flags & SA_SIGINFO)
 		to->sa_sigaction(sig, info, context);
 	else
 		to->sa_handler(sig);
 	passing--;
+	passing_frame = outer;
 }
 
 static void on_segv(int sig, siginfo_t *info, void *context)
@@ -271,6 +279,8 @@ static void on_segv(int sig, siginfo_t *info, void *context)
 	struct rtab_transfer_view v;
 	int saved = errno;
 
+	if ((uintptr_t)__builtin_frame_address(0) >= passing_frame)
+		passing = 0;
 	if (info->si_code == SEGV_ACCERR && !rt_forked() && rt.attached && !passing) {
 		if (find(addr, &v)) {
 			on_access(&v, addr);
