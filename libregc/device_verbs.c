@@ -32,6 +32,8 @@
 #include <infiniband/verbs.h>
 #include <stdio.h>
 
+#include "libregc/verbs_real.h"
+
 #define NEEDS_LOCAL_WRITE (REGC_ACCESS_REMOTE_WRITE | REGC_ACCESS_REMOTE_ATOMIC)
 
 /* What the kernel answers when it does not say why. */
@@ -60,6 +62,29 @@ static unsigned int verbs_access(unsigned int access)
 	return verbs;
 }
 
+/* libibverbs itself, where libregc-verbs.so stands before it; else NULL. */
+static const struct verbs_real *past_preload(void)
+{
+	return regc_verbs_real ? regc_verbs_real() : NULL;
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len,
+			     unsigned int flags)
+{
+	const struct verbs_real *real = past_preload();
+
+	/* ibv_reg_mr() itself would come back to libregc-verbs.so. */
+	return real ? real->reg_mr_iova2(pd, addr, len, (uintptr_t)addr, flags) :
+		      ibv_reg_mr(pd, addr, len, flags);
+}
+
+static int dereg_mr(struct ibv_mr *mr)
+{
+	const struct verbs_real *real = past_preload();
+
+	return real ? real->dereg_mr(mr) : ibv_dereg_mr(mr);
+}
+
 static int verbs_reg(void *ctx, void *addr, size_t len, unsigned int access,
 		     struct regc_key *ret_key)
 {
@@ -68,7 +93,7 @@ static int verbs_reg(void *ctx, void *addr, size_t len, unsigned int access,
 	struct ibv_mr *mr;
 
 	errno = 0;
-	mr = ibv_reg_mr(ctx, addr, len, flags);
+	mr = reg_mr(ctx, addr, len, flags);
 	if (mr) {
 		ret_key->lkey = mr->lkey;
 		ret_key->rkey = mr->rkey;
@@ -86,7 +111,7 @@ static int verbs_dereg(void *ctx, const struct regc_key *key)
 	int saved = errno, r;
 
 	(void)ctx;
-	r = ibv_dereg_mr((struct ibv_mr *)(uintptr_t)key->handle);
+	r = dereg_mr((struct ibv_mr *)(uintptr_t)key->handle);
 	errno = saved;
 	return r ? errno_or_eio(r) : 0;
 }

@@ -25,9 +25,13 @@ struct fake_pd {
 	uint32_t regs, deregs, live;
 	uint32_t max_live; /* 0: no limit; beyond: ENOMEM */
 	unsigned int last_access;
+	uint64_t last_iova;
 	const void *last_addr;
 	size_t last_len;
 };
+
+/* Of fake_libibverbs.c: how many are open. */
+extern uint32_t fake_contexts;
 
 void fake_nic_init(struct fake_nic *nic, const char *name);
 void fake_pd_init(struct fake_pd *pd, struct fake_nic *nic, uint32_t handle);

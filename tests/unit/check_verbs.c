@@ -136,6 +136,7 @@ START_TEST(lease_tells_the_keys_and_the_region)
 	ck_assert_ptr_eq(mr->pd, &pd.pd);
 	ck_assert_ptr_eq(pd.last_addr, mem + PAGE);
 	ck_assert_uint_eq(pd.last_len, 2 * PAGE);
+	ck_assert_uint_eq(pd.last_iova, (uintptr_t)(mem + PAGE));
 	regc_put(&a);
 	close_all(dom, NULL);
 }
