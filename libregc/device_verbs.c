@@ -20,8 +20,8 @@
  * thread that the application never made.  libibverbs takes calls from any
  * thread.  No lock of regc is held, and never inside a hook (L8).
  *
- * This is the only file of libregc that knows libibverbs.  Built without it,
- * regc_domain_verbs() is there and says so.
+ * With verbs_nic.c the only files of libregc that know libibverbs.  Built without
+ * it, regc_domain_verbs() is there and says so.
  */
 #include "libregc/runtime.h"
 
@@ -141,6 +141,11 @@ static const struct regc_device_ops verbs_ops = {
 	.dereg = verbs_dereg,
 	.limits = verbs_limits,
 };
+
+bool device_is_verbs(const struct regc_device_ops *ops)
+{
+	return ops->reg == verbs_reg;
+}
 
 int regc_domain_verbs(struct regc_library *lib, struct ibv_pd *pd,
 		      struct regc_domain **ret_dom)

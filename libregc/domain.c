@@ -133,6 +133,11 @@ int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 		sched_yield();
 		rt_cache_lock();
 	}
+	if (d && d->lost) {
+		rt_cache_unlock();
+		free(dom);
+		return -ENODEV;
+	}
 	if (ret_new)
 		*ret_new = !d;
 	if (!d) {
@@ -283,6 +288,33 @@ static bool empty_domain(struct rt_domain *d, struct regc_library *lib)
 	return left == LEFT_NONE && rtab_load_relaxed(&d->n_regs) == 0;
 }
 
+/*
+ * New gets are refused first; what is being registered at this moment is voided by
+ * its maker, which looks under the same lock (miss.c).
+ */
+int regc_domain_lost(struct regc_domain *dom)
+{
+	uint32_t slot, bit;
+	int r = rt_enter();
+
+	if (r)
+		return r;
+	if (dom->made_in != rt.attach)
+		return -ENOTUNIQ;
+	rtab_store_release(&dom->shared->lost, true);
+	if (!rt.attached)
+		return 0;
+	bit = 1u << dom->shared->index;
+	rt_cache_lock();
+	for (slot = 0; slot < rt.n_slots; slot++)
+		if (rt.slots[slot].state == RT_LIVE &&
+		    (rt.slots[slot].domains & bit) && !rt.slots[slot].busy)
+			slot_void(slot, RTAB_CAUSE_DOMAIN_CLOSED);
+	rt_cache_unlock();
+	retire_settle();
+	return 0;
+}
+
 int regc_domain_close(struct regc_domain *dom)
 {
 	struct rt_domain *d;
@@ -317,6 +349,8 @@ int regc_domain_close(struct regc_domain *dom)
 		domain_show(d);
 	}
 	rt_cache_unlock();
+	if (dom->nic)
+		verbs_nic_drop(dom->nic);
 	free(dom);
 	return 0;
 }

@@ -231,6 +231,31 @@ REGC_API struct io_uring *regc_domain_ring(struct regc_domain *dom);
 REGC_API int regc_domain_verbs(struct regc_library *lib, struct ibv_pd *pd,
 			       struct regc_domain **ret_dom);
 
+/*
+ * The same with a PD that regc makes: one for each device, shared by every
+ * library of the process that asks for the device.  device is its name ("mlx5_0")
+ * or its node GUID ("0002:c903:0012:3456"); NULL takes the first.  The PD and its
+ * context end with the last domain that was made so.
+ * -ENODEV: no such device, or it is gone.  -ENOMEM, -ENOSPC, -ENOTSUP: as above.
+ * Any other: from libibverbs.
+ */
+REGC_API int regc_domain_verbs_open(struct regc_library *lib, const char *device,
+				    struct regc_domain **ret_dom);
+
+/*
+ * The PD of a domain, for making queue pairs in; its context is pd->context.
+ * Borrowed until the domain is closed; NULL for a domain of another kind.
+ */
+REGC_API struct ibv_pd *regc_domain_pd(struct regc_domain *dom);
+
+/*
+ * Says that the device of a domain is gone (IBV_EVENT_DEVICE_FATAL): voids the
+ * registrations in it, for all libraries; gets in it fail with -ENODEV from then
+ * on.  Leases may be put, and the domain is to be closed, as ever.
+ * -ENOTUNIQ: dom was made before a fork.
+ */
+REGC_API int regc_domain_lost(struct regc_domain *dom);
+
 /* A domain whose registrations cost nothing and mean nothing; for benchmarks. */
 REGC_API int regc_domain_null(struct regc_library *lib,
 			      struct regc_domain **ret_dom);
@@ -267,7 +292,8 @@ REGC_API int regc_domain_close(struct regc_domain *dom);
  * -E2BIG: more than the device takes in one registration.  -ENOMEM, -ENOSPC:
  * from the device, after eviction did not help.  -EDEADLK: called from a device
  * callback of the same range.  -ENOTUNIQ: dom was made before a fork.
- * -ESHUTDOWN: dom is being closed.  Any other: from the device.
+ * -ESHUTDOWN: dom is being closed.  -ENODEV: see regc_domain_lost().  Any other:
+ * from the device.
  */
 REGC_API int regc_get(struct regc_domain *dom, const void *addr, size_t len,
 		      unsigned int access, struct regc_lease *ret_lease);

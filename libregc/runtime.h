@@ -13,7 +13,7 @@
  *   link.c                 the broker: join, leave, budget, messages
  *   changes.c              voiding on behalf of hooks; the watched ranges
  *   monitor_*.c patch*.c   sources of changes
- *   device_*.c             io_uring, null
+ *   device_*.c verbs_nic.c io_uring, libibverbs, null
  *   slots.c runtime.c      slots and their order; lock, threads, fork
  *
  * Locks, in this order
@@ -168,6 +168,7 @@ struct regc_domain {
 	struct rt_domain *shared;
 	struct regc_library *owner;
 	uint64_t made_in; /* rt.attach then; another one: a fork came between */
+	struct verbs_nic *nic; /* regc_domain_verbs_open(): to be dropped */
 };
 
 struct regc_library {
@@ -234,6 +235,7 @@ struct rt_wipe {
 struct rt_domain {
 	bool in_use;
 	bool closing;
+	bool lost; /* its device is gone */
 	uint32_t index;
 	uint32_t n_handles;
 	uint32_t n_regs; /* registrations now, cached or not */
@@ -564,6 +566,12 @@ void domain_show(const struct rt_domain *d);
 int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 		void *ctx, const char *name, struct regc_domain **ret_dom,
 		bool *ret_new);
+
+/* ---- device_verbs.c, verbs_nic.c ---------------------------------------- */
+
+bool device_is_verbs(const struct regc_device_ops *ops);
+/* One handle less of a NIC that regc opened; its last one closes it. */
+void verbs_nic_drop(struct verbs_nic *nic);
 
 /* ---- device_uring.c ----------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ibv_async_event;
 struct ibv_context;
 struct ibv_device;
 struct ibv_mr;
@@ -26,6 +27,8 @@ struct verbs_real {
 	int (*rereg_mr)(struct ibv_mr *mr, int flags, struct ibv_pd *pd,
 			void *addr, size_t length, int access);
 	int (*dereg_mr)(struct ibv_mr *mr);
+	int (*get_async_event)(struct ibv_context *context,
+			       struct ibv_async_event *event);
 };
 
 /* Only in libregc-verbs.so; a null pointer where it is not loaded. */

@@ -231,6 +231,17 @@ PRELOAD_API int ibv_dealloc_pd(struct ibv_pd *pd)
 	return r;
 }
 
+/* The program learns that a device is gone, and so does regc. */
+PRELOAD_API int ibv_get_async_event(struct ibv_context *context,
+				    struct ibv_async_event *event)
+{
+	int r = real->get_async_event(context, event);
+
+	if (!r && event->event_type == IBV_EVENT_DEVICE_FATAL)
+		pd_lose_all_of(context);
+	return r;
+}
+
 /* Before the program has threads. */
 static void __attribute__((constructor)) begin(void)
 {

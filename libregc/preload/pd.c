@@ -155,6 +155,17 @@ void pd_close_all_of(const struct ibv_context *context)
 	preload_unlock();
 }
 
+void pd_lose_all_of(const struct ibv_context *context)
+{
+	unsigned int i;
+
+	preload_lock();
+	for (i = 0; i < N_PDS; i++)
+		if (pds[i].pd && pds[i].context == context && pds[i].dom)
+			regc_domain_lost(pds[i].dom);
+	preload_unlock();
+}
+
 void pd_make_room(const struct ibv_pd *pd)
 {
 	struct pd *p = find(pd);

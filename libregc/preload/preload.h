@@ -66,6 +66,8 @@ PRELOAD_HIDDEN struct regc_domain *pd_domain(struct ibv_pd *pd);
 PRELOAD_HIDDEN int pd_close(struct ibv_pd *pd);
 /* Before a context ends: its PDs, with the MRs that were left in them. */
 PRELOAD_HIDDEN void pd_close_all_of(const struct ibv_context *context);
+/* The device of a context is gone. */
+PRELOAD_HIDDEN void pd_lose_all_of(const struct ibv_context *context);
 /* A device is full: undoes what is cached and not in use. */
 PRELOAD_HIDDEN void pd_make_room(const struct ibv_pd *pd);
 

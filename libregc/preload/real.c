@@ -44,6 +44,7 @@ const struct verbs_real *regc_verbs_real(void)
 	find(&v.reg_mr_iova2, "ibv_reg_mr_iova2", "IBVERBS_1.8");
 	find(&v.rereg_mr, "ibv_rereg_mr", "IBVERBS_1.1");
 	find(&v.dereg_mr, "ibv_dereg_mr", "IBVERBS_1.1");
+	find(&v.get_async_event, "ibv_get_async_event", "IBVERBS_1.1");
 	found = v;
 	rtab_store_release(&ready, 1);
 	return &found;

@@ -22,6 +22,7 @@
 
 #define PAGE 4096ul
 #define RW IBV_ACCESS_LOCAL_WRITE
+#define FAKE1_GUID "0123:4567:89ab:cde1"
 #define REMOTE (RW | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
 
 static struct broker broker;
@@ -334,6 +335,30 @@ START_TEST(child_of_fork_has_a_pd_of_its_own)
 }
 END_TEST
 
+START_TEST(regions_of_a_device_that_is_gone_pass_by)
+{
+	struct fake_nic *nic = (struct fake_nic *)context;
+	char *mem = test_map(PAGE, 1);
+	struct ibv_mr *mr = reg(pd, mem, PAGE, RW);
+	struct ibv_async_event event;
+
+	dereg(reg(pd, mem, PAGE, RW));
+	nic->next_event = IBV_EVENT_PORT_ERR;
+	ck_assert_int_eq(ibv_get_async_event(context, &event), 0);
+	dereg(reg(pd, mem, PAGE, RW));
+	ck_assert_uint_eq(fake->regs, 1);
+	nic->next_event = IBV_EVENT_DEVICE_FATAL;
+	ck_assert_int_eq(ibv_get_async_event(context, &event), 0);
+	ck_assert_int_eq(event.event_type, IBV_EVENT_DEVICE_FATAL);
+	dereg(mr);
+	WAIT_FOR(rtab_load_acquire(&fake->live) == 0, 10);
+	fake->reg_error = EIO;
+	ck_assert_ptr_null(ibv_reg_mr(pd, mem, PAGE, RW));
+	ck_assert_int_eq(errno, EIO);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+}
+END_TEST
+
 /* ---- threads ------------------------------------------------------------ */
 
 #define N_THREADS 4
@@ -415,6 +440,44 @@ START_TEST(library_that_knows_regc_shares)
 }
 END_TEST
 
+START_TEST(libraries_that_know_regc_share_a_pd_by_name)
+{
+	struct regc_library *lib, *lib2;
+	struct regc_domain *a, *b, *c, *dom;
+	char *mem = test_map(PAGE, 1);
+	struct regc_lease one, two;
+
+	ck_assert_int_eq(regc_open("mpi", NULL, &lib), 0);
+	ck_assert_int_eq(regc_open("pfs", NULL, &lib2), 0);
+	ck_assert_int_eq(regc_domain_verbs_open(lib, "nobody", &a), -ENODEV);
+	ck_assert_int_eq(regc_domain_verbs_open(lib, "00:01", &a), -ENODEV);
+	ck_assert_int_eq(regc_domain_verbs_open(lib, NULL, &a), 0);
+	ck_assert_int_eq(regc_domain_verbs_open(lib2, "fake0", &b), 0);
+	ck_assert_int_eq(regc_domain_verbs_open(lib2, FAKE1_GUID, &c), 0);
+	ck_assert_ptr_nonnull(regc_domain_pd(a));
+	ck_assert_ptr_eq(regc_domain_pd(a), regc_domain_pd(b));
+	ck_assert_ptr_ne(regc_domain_pd(a), regc_domain_pd(c));
+	ck_assert_str_eq(ibv_get_device_name(
+				 regc_domain_pd(c)->context->device), "fake1");
+	ck_assert_int_eq(regc_domain_null(lib, &dom), 0);
+	ck_assert_ptr_null(regc_domain_pd(dom));
+	ck_assert_uint_eq(fake_contexts, 3); /* with this program's own */
+	ck_assert_int_eq(regc_get(a, mem, PAGE, REGC_ACCESS_LOCAL_WRITE, &one),
+			 0);
+	ck_assert_int_eq(regc_get(b, mem, PAGE, REGC_ACCESS_LOCAL_WRITE, &two),
+			 0);
+	ck_assert_uint_eq(one.lkey, two.lkey);
+	regc_put(&one);
+	ck_assert_int_eq(regc_domain_close(a), 0);
+	ck_assert_uint_eq(fake_contexts, 3);
+	regc_put(&two);
+	ck_assert_int_eq(regc_domain_close(b), 0);
+	ck_assert_uint_eq(fake_contexts, 2);
+	ck_assert_int_eq(regc_domain_close(c), 0);
+	ck_assert_uint_eq(fake_contexts, 1);
+}
+END_TEST
+
 /* ---- REGC_VERBS=off ------------------------------------------------------ */
 
 START_TEST(switched_off_everything_goes_to_libibverbs)
@@ -470,6 +533,33 @@ START_TEST(libraries_have_one_context_and_one_pd)
 }
 END_TEST
 
+START_TEST(pd_by_name_is_that_of_the_unmodified_libraries)
+{
+	char *mem = test_map(PAGE, 1);
+	struct ibv_mr *mr = reg(pd, mem, PAGE, RW);
+	struct regc_library *lib;
+	struct regc_domain *dom;
+	struct regc_lease a;
+
+	ck_assert_int_eq(regc_open("pfs", NULL, &lib), 0);
+	ck_assert_int_eq(regc_domain_verbs_open(lib, "fake0", &dom), 0);
+	ck_assert_ptr_eq(regc_domain_pd(dom), pd);
+	ck_assert_int_eq(regc_get(dom, mem, PAGE, REGC_ACCESS_LOCAL_WRITE, &a),
+			 0);
+	ck_assert_uint_eq(a.lkey, mr->lkey);
+	regc_put(&a);
+	dereg(mr);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	ck_assert_int_eq(ibv_close_device(context), 0);
+	ck_assert_uint_eq(fake_contexts, 1);
+	ck_assert_int_eq(regc_get(dom, mem, PAGE, REGC_ACCESS_LOCAL_WRITE, &a),
+			 0);
+	regc_put(&a);
+	ck_assert_int_eq(regc_domain_close(dom), 0);
+	ck_assert_uint_eq(fake_contexts, 0);
+}
+END_TEST
+
 START_TEST(shared_device_closes_with_its_pd_left)
 {
 	char *mem = test_map(PAGE, 1);
@@ -507,7 +597,9 @@ static void add_usual(Suite *s)
 	tcase_add_test(tc, pd_ends_while_another_has_the_same_memory);
 	tcase_add_test(tc, device_closes_with_regions_left);
 	tcase_add_test(tc, child_of_fork_has_a_pd_of_its_own);
+	tcase_add_test(tc, regions_of_a_device_that_is_gone_pass_by);
 	tcase_add_test(tc, threads_use_one_pd);
+	tcase_add_test(tc, libraries_that_know_regc_share_a_pd_by_name);
 	tcase_add_test(tc, library_that_knows_regc_shares);
 	suite_add_tcase(s, tc);
 	suite_add_tcase(s, small);
@@ -528,6 +620,7 @@ static void add_shared(Suite *s)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, libraries_have_one_context_and_one_pd);
+	tcase_add_test(tc, pd_by_name_is_that_of_the_unmodified_libraries);
 	tcase_add_test(tc, shared_device_closes_with_its_pd_left);
 	suite_add_tcase(s, tc);
 }

@@ -6,6 +6,7 @@
  */
 #include "tests/support/fake_verbs.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,8 @@ const char *ibv_get_device_name(struct ibv_device *device)
 
 __be64 ibv_get_device_guid(struct ibv_device *device)
 {
-	return (__be64)(0x0100 + (device - devices));
+	return htobe64(UINT64_C(0x0123456789abcde0) +
+		       (uint64_t)(device - devices));
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
@@ -92,4 +94,13 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 	(void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
 	errno = ENOSYS;
 	return IBV_REREG_MR_ERR_INPUT;
+}
+
+int ibv_get_async_event(struct ibv_context *context,
+			struct ibv_async_event *event)
+{
+	memset(event, 0, sizeof(*event));
+	event->element.port_num = 1;
+	event->event_type = ((struct fake_nic *)context)->next_event;
+	return 0;
 }

@@ -48,6 +48,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *ibpd, void *addr, size_t length,
 		errno = ENOMEM;
 	if (errno)
 		return NULL;
+	if (pd->in_reg)
+		pd->in_reg(pd->in_reg_arg);
 	mr = calloc(1, sizeof(*mr));
 	mr->pd = ibpd;
 	mr->context = ibpd->context;

@@ -341,6 +341,52 @@ START_TEST(close_deregisters_all_and_frees_the_pd)
 }
 END_TEST
 
+START_TEST(lost_device_refuses_and_lets_go)
+{
+	struct regc_domain *dom = domain(mpi, &pd), *dom2 = domain(pfs, &pd2), *no;
+	char *mem = test_map(PAGE, 1);
+	struct regc_lease a = get(dom, mem, PAGE, W), b = get(dom2, mem, PAGE, W);
+	struct regc_lease c;
+
+	ck_assert_int_eq(regc_domain_lost(dom), 0);
+	ck_assert_int_eq(regc_lease_ok(&a), 0);
+	ck_assert_int_eq(regc_get(dom, mem, PAGE, W, &c), -ENODEV);
+	ck_assert_int_eq(regc_domain_verbs(pfs, &pd.pd, &no), -ENODEV);
+	/* The other device goes on. */
+	regc_put(&b);
+	b = get(dom2, mem, PAGE, W);
+	ck_assert_uint_eq(b.flags, 0);
+	regc_put(&a);
+	WAIT_FOR(rtab_load_acquire(&pd.live) == 0, 5);
+	regc_put(&b);
+	ck_assert_int_eq(regc_domain_close(dom), 0);
+	/* Closed, it may be another device's. */
+	dom = domain(mpi, &pd);
+	a = get(dom, mem, PAGE, W);
+	regc_put(&a);
+	close_all(dom, dom2);
+}
+END_TEST
+
+static void lose(void *arg)
+{
+	ck_assert_int_eq(regc_domain_lost(arg), 0);
+}
+
+START_TEST(device_lost_while_it_registers_is_not_trusted)
+{
+	struct regc_domain *dom = domain(mpi, &pd);
+	char *mem = test_map(PAGE, 1);
+	struct regc_lease a;
+
+	pd.in_reg = lose;
+	pd.in_reg_arg = dom;
+	ck_assert_int_eq(regc_get(dom, mem, PAGE, W, &a), -ENODEV);
+	WAIT_FOR(rtab_load_acquire(&pd.live) == 0, 5);
+	close_all(dom, NULL);
+}
+END_TEST
+
 START_TEST(without_a_broker_each_lease_has_its_own_region)
 {
 	struct regc_domain *dom = domain(mpi, &pd);
@@ -379,6 +425,8 @@ int main(void)
 	tcase_add_test(tc, several_nics_are_all_or_nothing);
 	tcase_add_test(tc, freed_memory_is_deregistered_without_another_call);
 	tcase_add_test(tc, busy_region_is_tried_again);
+	tcase_add_test(tc, lost_device_refuses_and_lets_go);
+	tcase_add_test(tc, device_lost_while_it_registers_is_not_trusted);
 	tcase_add_test(tc, close_deregisters_all_and_frees_the_pd);
 	tcase_add_test(alone, without_a_broker_each_lease_has_its_own_region);
 	suite_add_tcase(s, tc);
