@@ -69,13 +69,16 @@ static const struct verbs_real *past_preload(void)
 }
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len,
-			     unsigned int flags)
+			     uint64_t iova, unsigned int flags)
 {
 	const struct verbs_real *real = past_preload();
 
 	/* ibv_reg_mr() itself would come back to libregc-verbs.so. */
-	return real ? real->reg_mr_iova2(pd, addr, len, (uintptr_t)addr, flags) :
-		      ibv_reg_mr(pd, addr, len, flags);
+	if (real)
+		return real->reg_mr_iova2(pd, addr, len, iova, flags);
+	return iova == (uintptr_t)addr ? ibv_reg_mr(pd, addr, len, flags) :
+					 ibv_reg_mr_iova2(pd, addr, len, iova,
+							  flags);
 }
 
 static int dereg_mr(struct ibv_mr *mr)
@@ -85,15 +88,11 @@ static int dereg_mr(struct ibv_mr *mr)
 	return real ? real->dereg_mr(mr) : ibv_dereg_mr(mr);
 }
 
-static int verbs_reg(void *ctx, void *addr, size_t len, unsigned int access,
-		     struct regc_key *ret_key)
+/* What libibverbs made, or its errno; errno is put back. */
+static int take_mr(const struct ibv_mr *mr, int saved, struct regc_key *ret_key)
 {
-	unsigned int flags = verbs_access(access);
-	int saved = errno, r = 0;
-	struct ibv_mr *mr;
+	int r = 0;
 
-	errno = 0;
-	mr = reg_mr(ctx, addr, len, flags);
 	if (mr) {
 		ret_key->lkey = mr->lkey;
 		ret_key->rkey = mr->rkey;
@@ -103,6 +102,39 @@ static int verbs_reg(void *ctx, void *addr, size_t len, unsigned int access,
 	}
 	errno = saved;
 	return r;
+}
+
+static int verbs_reg(void *ctx, void *addr, size_t len, unsigned int access,
+		     struct regc_key *ret_key)
+{
+	int saved = errno;
+
+	errno = 0;
+	return take_mr(reg_mr(ctx, addr, len, (uintptr_t)addr,
+			      verbs_access(access)),
+		       saved, ret_key);
+}
+
+/* ODP and dmabuf: the kernel says what the device cannot. */
+int device_verbs_region(void *pd, const struct regc_region_attr *attr,
+			struct regc_key *ret_key)
+{
+	unsigned int flags = verbs_access(attr->access);
+	uint64_t iova = (uintptr_t)attr->addr;
+	int saved = errno;
+
+	if (attr->flags & REGC_REGION_ON_DEMAND)
+		flags |= IBV_ACCESS_ON_DEMAND;
+	if (attr->flags & REGC_REGION_ZERO_BASED)
+		flags |= IBV_ACCESS_ZERO_BASED;
+	if (attr->flags & REGC_REGION_IOVA)
+		iova = attr->iova;
+	errno = 0;
+	return take_mr(attr->addr ?
+			       reg_mr(pd, attr->addr, attr->len, iova, flags) :
+			       ibv_reg_dmabuf_mr(pd, attr->offset, attr->len,
+						 iova, attr->dmabuf, (int)flags),
+		       saved, ret_key);
 }
 
 /* -EBUSY: a memory window is bound to it; regc tries again later. */
@@ -166,6 +198,19 @@ int regc_domain_verbs(struct regc_library *lib, struct ibv_pd *pd,
 }
 
 #else
+
+bool device_is_verbs(const struct regc_device_ops *ops)
+{
+	(void)ops;
+	return false;
+}
+
+int device_verbs_region(void *pd, const struct regc_region_attr *attr,
+			struct regc_key *ret_key)
+{
+	(void)pd, (void)attr, (void)ret_key;
+	return -EOPNOTSUPP;
+}
 
 int regc_domain_verbs(struct regc_library *lib, struct ibv_pd *pd,
 		      struct regc_domain **ret_dom)

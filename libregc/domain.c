@@ -14,20 +14,39 @@
 
 /* ---- device calls ------------------------------------------------------- */
 
+/* Limits that hold before the device is asked. */
+static int may_reg(const struct rt_domain *d, uint64_t bytes)
+{
+	if (d->limits.max_bytes && bytes > d->limits.max_bytes)
+		return -E2BIG;
+	if (d->limits.max_registrations &&
+	    rtab_load_relaxed(&d->n_regs) >= d->limits.max_registrations)
+		return -ENOSPC;
+	return 0;
+}
+
+static void count_reg(struct rt_domain *d, bool cloned)
+{
+	rtab_fetch_add(&d->n_regs, 1);
+	if (rt.attached) {
+		rtab_fetch_add(&rt.area.area->regs, 1);
+		if (cloned)
+			rtab_fetch_add(&rt.area.area->clones, 1);
+	}
+}
+
 int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t access,
 	       struct rt_domain *from, const struct regc_key *from_key,
 	       struct regc_key *ret_key)
 {
 	void *addr = (void *)(uintptr_t)start;
 	bool cloned = false;
-	int r = -EOPNOTSUPP;
+	int r = may_reg(d, end - start);
 
-	if (d->limits.max_bytes && end - start > d->limits.max_bytes)
-		return -E2BIG;
-	if (d->limits.max_registrations &&
-	    rtab_load_relaxed(&d->n_regs) >= d->limits.max_registrations)
-		return -ENOSPC;
+	if (r)
+		return r;
 	memset(ret_key, 0, sizeof(*ret_key));
+	r = -EOPNOTSUPP;
 	if (from && d->ops.clone) {
 		r = d->ops.clone(d->ctx, from->ctx, from_key, addr, end - start,
 				 access, ret_key);
@@ -35,15 +54,23 @@ int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t acces
 	}
 	if (r)
 		r = d->ops.reg(d->ctx, addr, end - start, access, ret_key);
+	if (!r)
+		count_reg(d, cloned);
+	return r;
+}
+
+int domain_reg_region(struct rt_domain *d, const struct regc_region_attr *attr,
+		      struct regc_key *ret_key)
+{
+	int r = may_reg(d, attr->len);
+
 	if (r)
 		return r;
-	rtab_fetch_add(&d->n_regs, 1);
-	if (rt.attached) {
-		rtab_fetch_add(&rt.area.area->regs, 1);
-		if (cloned)
-			rtab_fetch_add(&rt.area.area->clones, 1);
-	}
-	return 0;
+	memset(ret_key, 0, sizeof(*ret_key));
+	r = device_verbs_region(d->ctx, attr, ret_key);
+	if (!r)
+		count_reg(d, false);
+	return r;
 }
 
 int domain_dereg(struct rt_domain *d, const struct regc_key *key)

@@ -642,7 +642,7 @@ static int get_cached(struct miss *m, bool *ret_uncached)
 	return 0;
 }
 
-static int prepare(struct miss *m)
+int miss_prepare(struct miss *m)
 {
 	int r = rt_enter();
 
@@ -682,7 +682,7 @@ int miss_get(struct regc_domain *dom, uint64_t start, uint64_t len,
 
 	/* Locks are held and slots half made here: no cancellation. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	r = prepare(&m);
+	r = miss_prepare(&m);
 	if (r)
 		goto out;
 	if (rtab_load_relaxed(&rt.connected) &&

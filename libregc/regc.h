@@ -298,8 +298,39 @@ REGC_API int regc_domain_close(struct regc_domain *dom);
 REGC_API int regc_get(struct regc_domain *dom, const void *addr, size_t len,
 		      unsigned int access, struct regc_lease *ret_lease);
 
+/* regc_region_attr.flags */
+enum {
+	REGC_REGION_ON_DEMAND = 1 << 0,	 /* not pinned; where the device can */
+	REGC_REGION_ZERO_BASED = 1 << 1, /* work requests count from 0 */
+	REGC_REGION_IOVA = 1 << 2	 /* work requests count from iova */
+};
+
+/* What a cached registration cannot be; zero-initialise, then set size. */
+struct regc_region_attr {
+	size_t size;	 /* sizeof(struct regc_region_attr) */
+	void *addr;	 /* NULL for a dmabuf */
+	size_t len;	 /* bytes */
+	uint64_t iova;	 /* with REGC_REGION_IOVA */
+	uint64_t offset; /* in the dmabuf */
+	uint32_t access; /* REGC_ACCESS_* */
+	uint32_t flags;	 /* REGC_REGION_* */
+	int32_t dmabuf;	 /* descriptor of a dmabuf if addr is NULL; borrowed */
+	uint32_t reserved;
+};
+
 /*
- * The same in n domains (1 to 16) at once, all or nothing; ret_leases has n
+ * Registers exactly one range in a verbs domain, for this lease alone: with
+ * addresses of its own, on demand, or of a dmabuf.  The lease is uncached, and
+ * charged to the hard limit.
+ * -EOPNOTSUPP: not a verbs domain, or the device cannot.  -EINVAL: attr bad.  Any
+ * other as regc_get().
+ */
+REGC_API int regc_get_region(struct regc_domain *dom,
+			     const struct regc_region_attr *attr,
+			     struct regc_lease *ret_lease);
+
+/*
+ * regc_get() in n domains (1 to 16) at once, all or nothing; ret_leases has n
  * elements.
  */
 REGC_API int regc_get_many(struct regc_domain *const *doms, unsigned int n,
@@ -336,6 +367,19 @@ REGC_API int regc_query(struct regc_domain *dom, const void *addr, size_t len,
  */
 REGC_API int regc_invalidate(struct regc_library *lib, const void *addr,
 			     size_t len);
+
+/*
+ * Tells a library that has a cache of its own what regc's hooks see: fn is called
+ * before a range of the address space goes away or loses its pages, in the thread
+ * that does it, inside libc's function.  One fn a library; NULL ends it, though a
+ * call in another thread may be under way still.  fn must not allocate or free
+ * memory by libc, change mappings by libc, wait for anything that another thread
+ * may hold while it does so, or call regc; it stays in a child of fork.  Raw system
+ * calls are not told.  regc_close() ends it as well.
+ * -ENOTSUP: there are no hooks, since the process is not in fast mode.
+ */
+typedef void regc_change_fn(void *arg, void *addr, size_t len);
+REGC_API int regc_on_change(struct regc_library *lib, regc_change_fn *fn, void *arg);
 
 /* ---- transfers: protect until complete; regc_transfer(3) ---------------- */
 

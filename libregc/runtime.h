@@ -534,6 +534,8 @@ int monitor_uffd_watches(uint64_t start, uint64_t end);
 void monitor_hooks_resolve(void);
 /* Patches libc once a process; 0 or -errno with why. */
 int monitor_hooks_install(char *why, size_t size);
+/* From now on fn (NULL: nobody) hears of changes for the library of this index. */
+void monitor_hooks_listen(uint32_t index, regc_change_fn *fn, void *arg);
 /* Calls every hooked function and looks whether its hook ran. */
 int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size);
 
@@ -558,6 +560,9 @@ int miss_uncached_range(const struct regc_lease *lease, uint64_t *ret_start,
 int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t access,
 	       struct rt_domain *from, const struct regc_key *from_key,
 	       struct regc_key *ret_key);
+/* The same for what only a verbs domain can register. */
+int domain_reg_region(struct rt_domain *d, const struct regc_region_attr *attr,
+		      struct regc_key *ret_key);
 int domain_dereg(struct rt_domain *d, const struct regc_key *key);
 /* Makes what a hit reads, once there is an area. */
 void domain_bind(struct regc_domain *dom);
@@ -570,6 +575,8 @@ int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 /* ---- device_verbs.c, verbs_nic.c ---------------------------------------- */
 
 bool device_is_verbs(const struct regc_device_ops *ops);
+int device_verbs_region(void *pd, const struct regc_region_attr *attr,
+			struct regc_key *ret_key);
 /* One handle less of a NIC that regc opened; its last one closes it. */
 void verbs_nic_drop(struct verbs_nic *nic);
 

@@ -75,6 +75,16 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 				(unsigned int)access);
 }
 
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *ibpd, uint64_t offset,
+				 size_t length, uint64_t iova, int fd, int access)
+{
+	struct fake_pd *pd = (struct fake_pd *)ibpd;
+
+	pd->last_offset = offset;
+	pd->last_dmabuf = fd;
+	return ibv_reg_mr_iova2(ibpd, NULL, length, iova, (unsigned int)access);
+}
+
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	struct fake_pd *pd = (struct fake_pd *)mr->pd;

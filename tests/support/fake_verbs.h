@@ -28,7 +28,8 @@ struct fake_pd {
 	unsigned int last_access;
 	void (*in_reg)(void *arg); /* while one is registered; may be NULL */
 	void *in_reg_arg;
-	uint64_t last_iova;
+	uint64_t last_iova, last_offset;
+	int last_dmabuf;
 	const void *last_addr;
 	size_t last_len;
 };
