@@ -17,6 +17,8 @@
  *   slots.c runtime.c      slots and their order; lock, threads, fork
  *
  * Locks, in this order
+ *   nic lock    devices that regc opens itself; calls libibverbs, and by it perhaps
+ *               libregc-verbs.so, whose own lock comes next
  *   init lock   joining, opening and closing; may wait for the broker
  *   cache lock  slots, budget, request ring, watched ranges
  *   send lock   the control socket for sending
@@ -223,6 +225,7 @@ struct rt_wipe {
 	struct rt_lock init_lock;
 	struct rt_lock cache_lock;
 	struct rt_lock send_lock;
+	struct rt_lock nic_lock;
 	uint32_t budget_turn; /* futex: changes when budget came or was denied */
 	uint32_t woken;	      /* 1: the guardian was woken and has not looked */
 	uint32_t transfer_turn;	   /* futex: changes when a transfer ends */

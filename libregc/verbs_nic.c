@@ -4,7 +4,9 @@
  * library of the process that asks for the device by name or GUID.  They end with
  * the last domain handle that was made so, whatever else there is in the PD.
  *
- * In a child of fork the NICs of its parent stay behind, unused.
+ * In a child of fork the NICs of its parent stay behind, unused.  The lock is not
+ * the init lock: libregc-verbs.so, which libibverbs' calls may lead to, makes
+ * libraries under its own.
  *
  * With device_verbs.c the only files of libregc that know libibverbs.
  */
@@ -30,7 +32,7 @@ struct verbs_nic {
 	uint64_t made_in; /* rt.attach then */
 };
 
-static struct verbs_nic *nics; /* init lock */
+static struct verbs_nic *nics; /* nic lock */
 
 /* "0123:4567:89ab:cdef", as ibv_devinfo(1) shows it, colons or not. */
 static bool is_guid(const char *text, uint64_t guid)
@@ -59,7 +61,7 @@ static struct ibv_device *choose(struct ibv_device **list, const char *device)
 	return NULL;
 }
 
-/* init lock. */
+/* nic lock. */
 static int nic_open(struct ibv_device *device, struct verbs_nic **ret)
 {
 	struct verbs_nic *nic = calloc(1, sizeof(*nic));
@@ -87,7 +89,7 @@ err_free:
 	return errno > 0 ? -errno : -EIO;
 }
 
-/* init lock: one handle more. */
+/* nic lock: one handle more. */
 static int nic_take(struct ibv_device *device, struct verbs_nic **ret)
 {
 	struct verbs_nic *nic;
@@ -112,7 +114,7 @@ void verbs_nic_drop(struct verbs_nic *nic)
 	struct verbs_nic **at;
 	int saved = errno;
 
-	rt_lock_take(&rt.wipe->init_lock);
+	rt_lock_take(&rt.wipe->nic_lock);
 	if (--nic->n_handles == 0) {
 		for (at = &nics; *at != nic; at = &(*at)->next)
 			;
@@ -122,7 +124,7 @@ void verbs_nic_drop(struct verbs_nic *nic)
 			ibv_close_device(nic->context);
 		free(nic);
 	}
-	rt_lock_drop(&rt.wipe->init_lock);
+	rt_lock_drop(&rt.wipe->nic_lock);
 	errno = saved;
 }
 
@@ -143,9 +145,9 @@ int regc_domain_verbs_open(struct regc_library *lib, const char *device,
 		return r;
 	}
 	chosen = choose(list, device);
-	rt_lock_take(&rt.wipe->init_lock);
+	rt_lock_take(&rt.wipe->nic_lock);
 	r = chosen ? nic_take(chosen, &nic) : -ENODEV;
-	rt_lock_drop(&rt.wipe->init_lock);
+	rt_lock_drop(&rt.wipe->nic_lock);
 	ibv_free_device_list(list);
 	errno = saved;
 	if (r)
