@@ -379,7 +379,8 @@ REGC_API int regc_invalidate(struct regc_library *lib, const void *addr,
  * -ENOTSUP: there are no hooks, since the process is not in fast mode.
  */
 typedef void regc_change_fn(void *arg, void *addr, size_t len);
-REGC_API int regc_on_change(struct regc_library *lib, regc_change_fn *fn, void *arg);
+REGC_API int regc_on_change(struct regc_library *lib, regc_change_fn *fn,
+			    void *arg);
 
 /* ---- transfers: protect until complete; regc_transfer(3) ---------------- */
 
