@@ -20,8 +20,8 @@
  * thread that the application never made.  libibverbs takes calls from any
  * thread.  No lock of regc is held, and never inside a hook (L8).
  *
- * This is the only file of libregc that knows libibverbs.  Built without it,
- * regc_domain_verbs() is there and says so.
+ * With verbs_nic.c the only files of libregc that know libibverbs.  Built without
+ * it, regc_domain_verbs() is there and says so.
  */
 #include "libregc/runtime.h"
 
@@ -31,6 +31,8 @@
 
 #include <infiniband/verbs.h>
 #include <stdio.h>
+
+#include "libregc/verbs_real.h"
 
 #define NEEDS_LOCAL_WRITE (REGC_ACCESS_REMOTE_WRITE | REGC_ACCESS_REMOTE_ATOMIC)
 
@@ -60,15 +62,37 @@ static unsigned int verbs_access(unsigned int access)
 	return verbs;
 }
 
-static int verbs_reg(void *ctx, void *addr, size_t len, unsigned int access,
-		     struct regc_key *ret_key)
+/* libibverbs itself, where libregc-verbs.so stands before it; else NULL. */
+static const struct verbs_real *past_preload(void)
 {
-	unsigned int flags = verbs_access(access);
-	int saved = errno, r = 0;
-	struct ibv_mr *mr;
+	return regc_verbs_real ? regc_verbs_real() : NULL;
+}
 
-	errno = 0;
-	mr = ibv_reg_mr(ctx, addr, len, flags);
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len,
+			     uint64_t iova, unsigned int flags)
+{
+	const struct verbs_real *real = past_preload();
+
+	/* ibv_reg_mr() itself would come back to libregc-verbs.so. */
+	if (real)
+		return real->reg_mr_iova2(pd, addr, len, iova, flags);
+	return iova == (uintptr_t)addr ? ibv_reg_mr(pd, addr, len, flags) :
+					 ibv_reg_mr_iova2(pd, addr, len, iova,
+							  flags);
+}
+
+static int dereg_mr(struct ibv_mr *mr)
+{
+	const struct verbs_real *real = past_preload();
+
+	return real ? real->dereg_mr(mr) : ibv_dereg_mr(mr);
+}
+
+/* What libibverbs made, or its errno; errno is put back. */
+static int take_mr(const struct ibv_mr *mr, int saved, struct regc_key *ret_key)
+{
+	int r = 0;
+
 	if (mr) {
 		ret_key->lkey = mr->lkey;
 		ret_key->rkey = mr->rkey;
@@ -80,13 +104,46 @@ static int verbs_reg(void *ctx, void *addr, size_t len, unsigned int access,
 	return r;
 }
 
+static int verbs_reg(void *ctx, void *addr, size_t len, unsigned int access,
+		     struct regc_key *ret_key)
+{
+	int saved = errno;
+
+	errno = 0;
+	return take_mr(reg_mr(ctx, addr, len, (uintptr_t)addr,
+			      verbs_access(access)),
+		       saved, ret_key);
+}
+
+/* ODP and dmabuf: the kernel says what the device cannot. */
+int device_verbs_region(void *pd, const struct regc_region_attr *attr,
+			struct regc_key *ret_key)
+{
+	unsigned int flags = verbs_access(attr->access);
+	uint64_t iova = (uintptr_t)attr->addr;
+	int saved = errno;
+
+	if (attr->flags & REGC_REGION_ON_DEMAND)
+		flags |= IBV_ACCESS_ON_DEMAND;
+	if (attr->flags & REGC_REGION_ZERO_BASED)
+		flags |= IBV_ACCESS_ZERO_BASED;
+	if (attr->flags & REGC_REGION_IOVA)
+		iova = attr->iova;
+	errno = 0;
+	return take_mr(attr->addr ?
+			       reg_mr(pd, attr->addr, attr->len, iova, flags) :
+			       ibv_reg_dmabuf_mr(pd, attr->offset, attr->len,
+						 iova, attr->dmabuf, (int)flags),
+		       saved, ret_key);
+}
+
 /* -EBUSY: a memory window is bound to it; regc tries again later. */
 static int verbs_dereg(void *ctx, const struct regc_key *key)
 {
 	int saved = errno, r;
 
 	(void)ctx;
-	r = ibv_dereg_mr((struct ibv_mr *)(uintptr_t)key->handle);
+	r = dereg_mr((struct ibv_mr *)(uintptr_t)key->handle);
 	errno = saved;
 	return r ? errno_or_eio(r) : 0;
 }
@@ -117,6 +174,11 @@ static const struct regc_device_ops verbs_ops = {
 	.limits = verbs_limits,
 };
 
+bool device_is_verbs(const struct regc_device_ops *ops)
+{
+	return ops->reg == verbs_reg;
+}
+
 int regc_domain_verbs(struct regc_library *lib, struct ibv_pd *pd,
 		      struct regc_domain **ret_dom)
 {
@@ -136,6 +198,19 @@ int regc_domain_verbs(struct regc_library *lib, struct ibv_pd *pd,
 }
 
 #else
+
+bool device_is_verbs(const struct regc_device_ops *ops)
+{
+	(void)ops;
+	return false;
+}
+
+int device_verbs_region(void *pd, const struct regc_region_attr *attr,
+			struct regc_key *ret_key)
+{
+	(void)pd, (void)attr, (void)ret_key;
+	return -EOPNOTSUPP;
+}
 
 int regc_domain_verbs(struct regc_library *lib, struct ibv_pd *pd,
 		      struct regc_domain **ret_dom)

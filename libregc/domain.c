@@ -15,6 +15,27 @@
 
 /* ---- device calls ------------------------------------------------------- */
 
+/* Limits that hold before the device is asked. */
+static int may_reg(const struct rt_domain *d, uint64_t bytes)
+{
+	if (d->limits.max_bytes && bytes > d->limits.max_bytes)
+		return -E2BIG;
+	if (d->limits.max_registrations &&
+	    rtab_load_relaxed(&d->n_regs) >= d->limits.max_registrations)
+		return -ENOSPC;
+	return 0;
+}
+
+static void count_reg(struct rt_domain *d, bool cloned)
+{
+	rtab_fetch_add(&d->n_regs, 1);
+	if (rt.attached) {
+		rtab_fetch_add(&rt.area.area->regs, 1);
+		if (cloned)
+			rtab_fetch_add(&rt.area.area->clones, 1);
+	}
+}
+
 int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t access,
 	       struct rt_domain *from, const struct regc_key *from_key,
 	       struct regc_key *ret_key)
@@ -22,14 +43,12 @@ int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t acces
 	void *addr = (void *)(uintptr_t)start;
 	struct transfer_pin pin;
 	bool cloned = false;
-	int r = -EOPNOTSUPP;
+	int r = may_reg(d, end - start);
 
-	if (d->limits.max_bytes && end - start > d->limits.max_bytes)
-		return -E2BIG;
-	if (d->limits.max_registrations &&
-	    rtab_load_relaxed(&d->n_regs) >= d->limits.max_registrations)
-		return -ENOSPC;
+	if (r)
+		return r;
 	memset(ret_key, 0, sizeof(*ret_key));
+	r = -EOPNOTSUPP;
 	if (from && d->ops.clone) {
 		r = d->ops.clone(d->ctx, from->ctx, from_key, addr, end - start,
 				 access, ret_key);
@@ -40,15 +59,23 @@ int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t acces
 		r = d->ops.reg(d->ctx, addr, end - start, access, ret_key);
 		transfer_pin_end(&pin);
 	}
+	if (!r)
+		count_reg(d, cloned);
+	return r;
+}
+
+int domain_reg_region(struct rt_domain *d, const struct regc_region_attr *attr,
+		      struct regc_key *ret_key)
+{
+	int r = may_reg(d, attr->len);
+
 	if (r)
 		return r;
-	rtab_fetch_add(&d->n_regs, 1);
-	if (rt.attached) {
-		rtab_fetch_add(&rt.area.area->regs, 1);
-		if (cloned)
-			rtab_fetch_add(&rt.area.area->clones, 1);
-	}
-	return 0;
+	memset(ret_key, 0, sizeof(*ret_key));
+	r = device_verbs_region(d->ctx, attr, ret_key);
+	if (!r)
+		count_reg(d, false);
+	return r;
 }
 
 int domain_dereg(struct rt_domain *d, const struct regc_key *key)
@@ -137,6 +164,11 @@ int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 		}
 		sched_yield();
 		rt_cache_lock();
+	}
+	if (d && d->lost) {
+		rt_cache_unlock();
+		free(dom);
+		return -ENODEV;
 	}
 	if (ret_new)
 		*ret_new = !d;
@@ -288,6 +320,33 @@ static bool empty_domain(struct rt_domain *d, struct regc_library *lib)
 	return left == LEFT_NONE && rtab_load_relaxed(&d->n_regs) == 0;
 }
 
+/*
+ * New gets are refused first; what is being registered at this moment is voided by
+ * its maker, which looks under the same lock (miss.c).
+ */
+int regc_domain_lost(struct regc_domain *dom)
+{
+	uint32_t slot, bit;
+	int r = rt_enter();
+
+	if (r)
+		return r;
+	if (dom->made_in != rt.attach)
+		return -ENOTUNIQ;
+	rtab_store_release(&dom->shared->lost, true);
+	if (!rt.attached)
+		return 0;
+	bit = 1u << dom->shared->index;
+	rt_cache_lock();
+	for (slot = 0; slot < rt.n_slots; slot++)
+		if (rt.slots[slot].state == RT_LIVE &&
+		    (rt.slots[slot].domains & bit) && !rt.slots[slot].busy)
+			slot_void(slot, RTAB_CAUSE_DOMAIN_CLOSED);
+	rt_cache_unlock();
+	retire_settle();
+	return 0;
+}
+
 int regc_domain_close(struct regc_domain *dom)
 {
 	struct rt_domain *d;
@@ -322,6 +381,8 @@ int regc_domain_close(struct regc_domain *dom)
 		domain_show(d);
 	}
 	rt_cache_unlock();
+	if (dom->nic)
+		verbs_nic_drop(dom->nic);
 	free(dom);
 	return 0;
 }

@@ -195,6 +195,7 @@ int regc_close(struct regc_library *lib)
 		rt_cache_unlock();
 		return -EBUSY;
 	}
+	monitor_hooks_listen(lib->index, NULL, NULL);
 	rt.libraries[lib->index] = NULL;
 	if (rt.attached)
 		rtab_store_release(&rt.area.area->libraries[lib->index].in_use,
@@ -291,6 +292,21 @@ int regc_invalidate(struct regc_library *lib, const void *addr, size_t len)
 	changes_consume();
 	rt_cache_unlock();
 	retire_settle();
+	return 0;
+}
+
+int regc_on_change(struct regc_library *lib, regc_change_fn *fn, void *arg)
+{
+	int r = rt_enter();
+
+	if (r)
+		return r;
+	/* Hooks stay when the mode is another later: so do listeners. */
+	if (fn && rtab_load_relaxed(&rt.mode) != RTAB_MODE_FAST)
+		return -ENOTSUP;
+	rt_lock_take(&rt.wipe->init_lock);
+	monitor_hooks_listen(lib->index, fn, arg);
+	rt_lock_drop(&rt.wipe->init_lock);
 	return 0;
 }
 

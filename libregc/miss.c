@@ -361,6 +361,17 @@ static bool removal_under_way(uint64_t start, uint64_t end)
 	       rtab_removed_since(rt.table.table, since, start, end);
 }
 
+/* Cache lock: has a device of the slot gone?  See regc_domain_lost(). */
+static bool device_lost(const struct rt_slot *s)
+{
+	uint32_t domains = s->domains, d;
+
+	for (d = 0; domains; d++, domains >>= 1)
+		if ((domains & 1) && rt.domains[d].lost)
+			return true;
+	return false;
+}
+
 /* Cache lock: step 5. */
 static bool overtaken(const struct miss *m)
 {
@@ -372,7 +383,7 @@ static bool overtaken(const struct miss *m)
 				  s->end) ||
 	       rtab_area_changed_since(rt.area.area, m->area_seq, s->start,
 				       s->end) ||
-	       !slot_is_live(m->slot) || !rt.connected;
+	       !slot_is_live(m->slot) || !rt.connected || device_lost(s);
 }
 
 /* Cache lock: after publish(); says how the get ends. */
@@ -616,6 +627,8 @@ static int get_cached(struct miss *m, bool *ret_uncached)
 		}
 		if (step == STEP_UNCACHED)
 			break;
+		if (step == STEP_AGAIN && rtab_load_relaxed(&m->d->lost))
+			return -ENODEV;
 		if (step == STEP_AGAIN) {
 			COUNT(m, restarts, 1);
 			m->cause = RTAB_CAUSE_RACE;
@@ -630,7 +643,7 @@ static int get_cached(struct miss *m, bool *ret_uncached)
 	return 0;
 }
 
-static int prepare(struct miss *m)
+int miss_prepare(struct miss *m)
 {
 	int r = rt_enter();
 
@@ -640,6 +653,8 @@ static int prepare(struct miss *m)
 		return -ENOTUNIQ;
 	if (rtab_load_relaxed(&m->d->closing))
 		return -ESHUTDOWN;
+	if (rtab_load_acquire(&m->d->lost))
+		return -ENODEV;
 	if (m->d->limits.access && (m->access & ~m->d->limits.access))
 		return -EOPNOTSUPP;
 	if (m->end > UINT64_MAX - RTAB_PAGE)
@@ -668,7 +683,7 @@ int miss_get(struct regc_domain *dom, uint64_t start, uint64_t len,
 
 	/* Locks are held and slots half made here: no cancellation. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	r = prepare(&m);
+	r = miss_prepare(&m);
 	if (r)
 		goto out;
 	if (rtab_load_relaxed(&rt.connected) &&

@@ -42,6 +42,9 @@ static inline bool miss_device_full(int r)
 	return r == -ENOMEM || r == -ENOSPC;
 }
 
+/* Before anything else of a get: 0 or the error that it is answered with. */
+int miss_prepare(struct miss *m);
+
 /* Makes room in the device among what is cached, the oldest first. */
 bool miss_make_room(struct rt_domain *d);
 

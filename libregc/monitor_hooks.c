@@ -51,12 +51,66 @@ static uint64_t end_of(const void *addr, size_t len)
 	return len > UINT64_MAX - start ? UINT64_MAX : start + len;
 }
 
+/* ---- listeners ---------------------------------------------------------- */
+
+/*
+ * Libraries that have a cache of their own and want to hear what the hooks hear
+ * (regc_on_change()).  A row is told while its fn is set; arg is stored before it.
+ */
+static struct {
+	regc_change_fn *fn;
+	void *arg;
+} listeners[RTAB_N_LIBRARIES];
+static uint32_t n_listeners;
+static __thread bool telling __attribute__((tls_model("initial-exec")));
+
+static void tell(uint64_t start, uint64_t end)
+{
+	unsigned int i;
+
+	if (telling) /* what a listener changes is its own */
+		return;
+	telling = true;
+	for (i = 0; i < RTAB_N_LIBRARIES; i++) {
+		regc_change_fn *fn = rtab_load_acquire(&listeners[i].fn);
+
+		if (fn)
+			fn(listeners[i].arg, (void *)(uintptr_t)start,
+			   end - start);
+	}
+	telling = false;
+}
+
+/* Everything that a hook knows before a change. */
+static inline bool before(uint64_t start, uint64_t end, uint32_t cause,
+			  bool unwatch)
+{
+	if (RTAB_UNLIKELY(rtab_load_relaxed(&n_listeners)) && start < end)
+		tell(start, end);
+	return changes_before(start, end, cause, unwatch);
+}
+
+void monitor_hooks_listen(uint32_t index, regc_change_fn *fn, void *arg)
+{
+	bool was = rtab_load_relaxed(&listeners[index].fn) != NULL;
+
+	rtab_store_release(&listeners[index].fn, (regc_change_fn *)NULL);
+	listeners[index].arg = arg;
+	rtab_store_release(&listeners[index].fn, fn);
+	if (fn && !was)
+		rtab_fetch_add(&n_listeners, 1);
+	else if (!fn && was)
+		rtab_fetch_sub(&n_listeners, 1);
+}
+
+/* ---- the hooks ---------------------------------------------------------- */
+
 static int hook_munmap(void *addr, size_t len)
 {
 	int (*orig)(void *, size_t) = patches[RTAB_HOOK_MUNMAP].orig;
 
 	mark(RTAB_HOOK_MUNMAP);
-	changes_before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MUNMAP,
+	before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MUNMAP,
 		       true);
 	return orig(addr, len);
 }
@@ -70,7 +124,7 @@ static void *hook_mmap(void *addr, size_t len, int prot, int flags, int fd,
 
 	mark(RTAB_HOOK_MMAP);
 	if ((flags & MAP_FIXED) && !(flags & (MAP_FIXED_NOREPLACE & ~MAP_FIXED)))
-		changes_before((uintptr_t)addr, end_of(addr, len),
+		before((uintptr_t)addr, end_of(addr, len),
 			       RTAB_CAUSE_HOOK_MMAP, true);
 	mem = orig(addr, len, prot, flags, fd, offset);
 	if (mem != MAP_FAILED)
@@ -89,19 +143,19 @@ static void *hook_mremap(void *addr, size_t old_len, size_t new_len, int flags,
 
 	mark(RTAB_HOOK_MREMAP);
 	if (flags & MREMAP_FIXED)
-		changes_before((uintptr_t)new_addr, end_of(new_addr, new_len),
+		before((uintptr_t)new_addr, end_of(new_addr, new_len),
 			       RTAB_CAUSE_HOOK_MREMAP, true);
 	if ((flags & (MREMAP_FIXED | RT_MREMAP_DONTUNMAP)) ||
 	    ((flags & MREMAP_MAYMOVE) && new_len > old_len))
-		changes_before(start, end_of(addr, old_len),
+		before(start, end_of(addr, old_len),
 			       RTAB_CAUSE_HOOK_MREMAP, true);
 	else if (new_len < old_len)
-		changes_before(end_of(addr, rtab_round_up(new_len, RTAB_PAGE)),
+		before(end_of(addr, rtab_round_up(new_len, RTAB_PAGE)),
 			       end_of(addr, old_len), RTAB_CAUSE_HOOK_MREMAP,
 			       true);
 	mem = orig(addr, old_len, new_len, flags, new_addr);
 	if (flags & RT_MREMAP_DONTUNMAP) /* the mapping stays, empty */
-		changes_before(start, end_of(addr, old_len),
+		before(start, end_of(addr, old_len),
 			       RTAB_CAUSE_HOOK_MREMAP, false);
 	if (mem != MAP_FAILED && mem != addr)
 		changes_after((uintptr_t)mem, end_of(mem, new_len),
@@ -130,11 +184,11 @@ static int hook_madvise(void *addr, size_t len, int advice)
 	if (advice == MADV_REMOVE) /* other mappings of the file lose them too */
 		changes_of_files();
 	moment = changes_moment();
-	tracked = changes_before(start, end, RTAB_CAUSE_HOOK_MADVISE, true);
+	tracked = before(start, end, RTAB_CAUSE_HOOK_MADVISE, true);
 	r = orig(addr, len, advice);
 	/* The mapping stays, so somebody may have registered in between. */
 	if (tracked || changes_moment() != moment)
-		changes_before(start, end, RTAB_CAUSE_HOOK_MADVISE, false);
+		before(start, end, RTAB_CAUSE_HOOK_MADVISE, false);
 	if (advice == MADV_REMOVE)
 		changes_of_files();
 	return r;
@@ -148,7 +202,7 @@ static int hook_brk(void *addr)
 
 	mark(RTAB_HOOK_BRK);
 	if (addr && to < now)
-		changes_before(to, now, RTAB_CAUSE_HOOK_BRK, true);
+		before(to, now, RTAB_CAUSE_HOOK_BRK, true);
 	return orig(addr);
 }
 
@@ -169,7 +223,7 @@ static void *hook_shmat(int id, const void *addr, int flags)
 
 	mark(RTAB_HOOK_SHMAT);
 	if (addr && (flags & SHM_REMAP))
-		changes_before((uintptr_t)addr & ~(uintptr_t)(SHMLBA - 1),
+		before((uintptr_t)addr & ~(uintptr_t)(SHMLBA - 1),
 			       end_of(addr, bytes), RTAB_CAUSE_HOOK_SHM, true);
 	mem = orig(id, addr, flags);
 	if (mem != (void *)-1)
@@ -180,13 +234,16 @@ static void *hook_shmat(int id, const void *addr, int flags)
 
 /*
  * System V memory cannot be watched, so nothing of it is cached and there is
- * nothing to void; the hook is here for the self-test and the matrix.
+ * nothing to void.  Listeners may have cached it; how much goes nobody knows here,
+ * so they hear of all that may.
  */
 static int hook_shmdt(const void *addr)
 {
 	int (*orig)(const void *) = patches[RTAB_HOOK_SHMDT].orig;
 
 	mark(RTAB_HOOK_SHMDT);
+	if (rtab_load_relaxed(&n_listeners))
+		tell((uintptr_t)addr, UINT64_MAX);
 	return orig(addr);
 }
 
@@ -240,10 +297,10 @@ static int hook_remap_file_pages(void *addr, size_t len, int prot, size_t pgoff,
 	int r;
 
 	mark(RTAB_HOOK_REMAP_FILE_PAGES);
-	changes_before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MMAP,
+	before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MMAP,
 		       true);
 	r = orig(addr, len, prot, pgoff, flags);
-	changes_before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MMAP,
+	before((uintptr_t)addr, end_of(addr, len), RTAB_CAUSE_HOOK_MMAP,
 		       false);
 	return r;
 }

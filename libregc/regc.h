@@ -231,6 +231,31 @@ REGC_API struct io_uring *regc_domain_ring(struct regc_domain *dom);
 REGC_API int regc_domain_verbs(struct regc_library *lib, struct ibv_pd *pd,
 			       struct regc_domain **ret_dom);
 
+/*
+ * The same with a PD that regc makes: one for each device, shared by every
+ * library of the process that asks for the device.  device is its name ("mlx5_0")
+ * or its node GUID ("0002:c903:0012:3456"); NULL takes the first.  The PD and its
+ * context end with the last domain that was made so.
+ * -ENODEV: no such device, or it is gone.  -ENOMEM, -ENOSPC, -ENOTSUP: as above.
+ * Any other: from libibverbs.
+ */
+REGC_API int regc_domain_verbs_open(struct regc_library *lib, const char *device,
+				    struct regc_domain **ret_dom);
+
+/*
+ * The PD of a domain, for making queue pairs in; its context is pd->context.
+ * Borrowed until the domain is closed; NULL for a domain of another kind.
+ */
+REGC_API struct ibv_pd *regc_domain_pd(struct regc_domain *dom);
+
+/*
+ * Says that the device of a domain is gone (IBV_EVENT_DEVICE_FATAL): voids the
+ * registrations in it, for all libraries; gets in it fail with -ENODEV from then
+ * on.  Leases may be put, and the domain is to be closed, as ever.
+ * -ENOTUNIQ: dom was made before a fork.
+ */
+REGC_API int regc_domain_lost(struct regc_domain *dom);
+
 /* A domain whose registrations cost nothing and mean nothing; for benchmarks. */
 REGC_API int regc_domain_null(struct regc_library *lib,
 			      struct regc_domain **ret_dom);
@@ -267,13 +292,45 @@ REGC_API int regc_domain_close(struct regc_domain *dom);
  * -E2BIG: more than the device takes in one registration.  -ENOMEM, -ENOSPC:
  * from the device, after eviction did not help.  -EDEADLK: called from a device
  * callback of the same range.  -ENOTUNIQ: dom was made before a fork.
- * -ESHUTDOWN: dom is being closed.  Any other: from the device.
+ * -ESHUTDOWN: dom is being closed.  -ENODEV: see regc_domain_lost().  Any other:
+ * from the device.
  */
 REGC_API int regc_get(struct regc_domain *dom, const void *addr, size_t len,
 		      unsigned int access, struct regc_lease *ret_lease);
 
+/* regc_region_attr.flags */
+enum {
+	REGC_REGION_ON_DEMAND = 1 << 0,	 /* not pinned; where the device can */
+	REGC_REGION_ZERO_BASED = 1 << 1, /* work requests count from 0 */
+	REGC_REGION_IOVA = 1 << 2	 /* work requests count from iova */
+};
+
+/* What a cached registration cannot be; zero-initialise, then set size. */
+struct regc_region_attr {
+	size_t size;	 /* sizeof(struct regc_region_attr) */
+	void *addr;	 /* NULL for a dmabuf */
+	size_t len;	 /* bytes */
+	uint64_t iova;	 /* with REGC_REGION_IOVA */
+	uint64_t offset; /* in the dmabuf */
+	uint32_t access; /* REGC_ACCESS_* */
+	uint32_t flags;	 /* REGC_REGION_* */
+	int32_t dmabuf;	 /* descriptor of a dmabuf if addr is NULL; borrowed */
+	uint32_t reserved;
+};
+
 /*
- * The same in n domains (1 to 16) at once, all or nothing; ret_leases has n
+ * Registers exactly one range in a verbs domain, for this lease alone: with
+ * addresses of its own, on demand, or of a dmabuf.  The lease is uncached, and
+ * charged to the hard limit.
+ * -EOPNOTSUPP: not a verbs domain, or the device cannot.  -EINVAL: attr bad.  Any
+ * other as regc_get().
+ */
+REGC_API int regc_get_region(struct regc_domain *dom,
+			     const struct regc_region_attr *attr,
+			     struct regc_lease *ret_lease);
+
+/*
+ * regc_get() in n domains (1 to 16) at once, all or nothing; ret_leases has n
  * elements.
  */
 REGC_API int regc_get_many(struct regc_domain *const *doms, unsigned int n,
@@ -310,6 +367,20 @@ REGC_API int regc_query(struct regc_domain *dom, const void *addr, size_t len,
  */
 REGC_API int regc_invalidate(struct regc_library *lib, const void *addr,
 			     size_t len);
+
+/*
+ * Tells a library that has a cache of its own what regc's hooks see: fn is called
+ * before a range of the address space goes away or loses its pages, in the thread
+ * that does it, inside libc's function.  One fn a library; NULL ends it, though a
+ * call in another thread may be under way still.  fn must not allocate or free
+ * memory by libc, change mappings by libc, wait for anything that another thread
+ * may hold while it does so, or call regc; it stays in a child of fork.  Raw system
+ * calls are not told.  regc_close() ends it as well.
+ * -ENOTSUP: there are no hooks, since the process is not in fast mode.
+ */
+typedef void regc_change_fn(void *arg, void *addr, size_t len);
+REGC_API int regc_on_change(struct regc_library *lib, regc_change_fn *fn,
+			    void *arg);
 
 /* ---- transfers: protect until complete; regc_transfer(3) ---------------- */
 

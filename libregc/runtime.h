@@ -13,10 +13,12 @@
  *   link.c                 the broker: join, leave, budget, messages
  *   changes.c              voiding on behalf of hooks; the watched ranges
  *   monitor_*.c patch*.c   sources of changes
- *   device_*.c             io_uring, null
+ *   device_*.c verbs_nic.c io_uring, libibverbs, null
  *   slots.c runtime.c      slots and their order; lock, threads, fork
  *
  * Locks, in this order
+ *   nic lock    devices that regc opens itself; calls libibverbs, and by it perhaps
+ *               libregc-verbs.so, whose own lock comes next
  *   init lock   joining, opening and closing; may wait for the broker, and for
  *               an event that the guardian reads: so the guardian never takes it
  *   cache lock  slots, budget, request ring, watched ranges
@@ -169,6 +171,7 @@ struct regc_domain {
 	struct rt_domain *shared;
 	struct regc_library *owner;
 	uint64_t made_in; /* rt.attach then; another one: a fork came between */
+	struct verbs_nic *nic; /* regc_domain_verbs_open(): to be dropped */
 };
 
 struct regc_library {
@@ -223,6 +226,7 @@ struct rt_wipe {
 	struct rt_lock init_lock;
 	struct rt_lock cache_lock;
 	struct rt_lock send_lock;
+	struct rt_lock nic_lock;
 	uint32_t budget_turn; /* futex: changes when budget came or was denied */
 	uint32_t woken;	      /* 1: the guardian was woken and has not looked */
 	uint32_t transfer_turn;	   /* futex: changes when a transfer ends */
@@ -236,6 +240,7 @@ struct rt_wipe {
 struct rt_domain {
 	bool in_use;
 	bool closing;
+	bool lost; /* its device is gone */
 	uint32_t index;
 	uint32_t n_handles;
 	uint32_t n_regs; /* registrations now, cached or not */
@@ -539,6 +544,8 @@ void monitor_hooks_resolve(void);
 int monitor_hooks_install(char *why, size_t size);
 /* No lock: strict from here on if somebody patched over a hook. */
 void monitor_hooks_check(void);
+/* From now on fn (NULL: nobody) hears of changes for the library of this index. */
+void monitor_hooks_listen(uint32_t index, regc_change_fn *fn, void *arg);
 /* Calls every hooked function and looks whether its hook ran. */
 int monitor_hooks_selftest(uint32_t *ret_mask, char *why, size_t size);
 
@@ -563,6 +570,9 @@ int miss_uncached_range(const struct regc_lease *lease, uint64_t *ret_start,
 int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t access,
 	       struct rt_domain *from, const struct regc_key *from_key,
 	       struct regc_key *ret_key);
+/* The same for what only a verbs domain can register. */
+int domain_reg_region(struct rt_domain *d, const struct regc_region_attr *attr,
+		      struct regc_key *ret_key);
 int domain_dereg(struct rt_domain *d, const struct regc_key *key);
 /* Makes what a hit reads, once there is an area. */
 void domain_bind(struct regc_domain *dom);
@@ -571,6 +581,14 @@ void domain_show(const struct rt_domain *d);
 int domain_open(struct regc_library *lib, const struct regc_device_ops *ops,
 		void *ctx, const char *name, struct regc_domain **ret_dom,
 		bool *ret_new);
+
+/* ---- device_verbs.c, verbs_nic.c ---------------------------------------- */
+
+bool device_is_verbs(const struct regc_device_ops *ops);
+int device_verbs_region(void *pd, const struct regc_region_attr *attr,
+			struct regc_key *ret_key);
+/* One handle less of a NIC that regc opened; its last one closes it. */
+void verbs_nic_drop(struct verbs_nic *nic);
 
 /* ---- device_uring.c ----------------------------------------------------- */
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Uncached registrations: made for one get, undone by its put.  Always possible
- * and always right (L3), with or without a broker; bounded by the hard limit.
+ * and always right (L3), with or without a broker; bounded by the hard limit.  And
+ * those that are asked for as such, since no cached one can serve (regc_get_region).
  */
 #include "libregc/miss.h"
 #include "libregc/runtime.h"
@@ -66,11 +67,29 @@ static void note(const struct miss *m, uint64_t start, uint64_t end)
 		link_doorbell_lazy();
 }
 
-int uncached_get(struct miss *m)
+/* The device call, with room made as long as it is full. */
+static int reg(struct miss *m, const struct regc_region_attr *attr,
+	       struct uncached *u)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), t0;
-	struct uncached *u = malloc(sizeof(*u));
+	uint64_t t0 = rtab_now_ns();
 	int r, tries = 0;
+
+	do {
+		r = attr ? domain_reg_region(m->d, attr, &u->key) :
+			   domain_reg(m->d, u->start, u->end, m->access, NULL,
+				      NULL, &u->key);
+	} while (miss_device_full(r) && ++tries < MISS_ROOM_TRIES &&
+		 miss_make_room(m->d));
+	COUNT(m, reg_ns, rtab_now_ns() - t0);
+	return r;
+}
+
+/* attr NULL: the pages of m's range. */
+static int get(struct miss *m, const struct regc_region_attr *attr)
+{
+	uint64_t page = attr ? 1 : (uint64_t)sysconf(_SC_PAGESIZE);
+	struct uncached *u = malloc(sizeof(*u));
+	int r;
 
 	if (!u)
 		return -ENOMEM;
@@ -84,12 +103,7 @@ int uncached_get(struct miss *m)
 		r = charge(u->end - u->start);
 	if (r)
 		goto err_free;
-	t0 = rtab_now_ns();
-	do {
-		r = domain_reg(m->d, u->start, u->end, m->access, NULL, NULL,
-			       &u->key);
-	} while (miss_device_full(r) && ++tries < MISS_ROOM_TRIES && miss_make_room(m->d));
-	COUNT(m, reg_ns, rtab_now_ns() - t0);
+	r = reg(m, attr, u);
 	if (r)
 		goto err_uncharge;
 	memset(m->lease, 0, sizeof(*m->lease));
@@ -101,13 +115,56 @@ int uncached_get(struct miss *m)
 	m->lease->priv[0] = u;
 	m->lease->priv[1] = m->dom;
 	COUNT(m, uncached, 1);
-	note(m, u->start, u->end);
+	if (!attr) /* that one was asked for so is no news */
+		note(m, u->start, u->end);
 	return 0;
 
 err_uncharge:
 	uncharge(u->end - u->start);
 err_free:
 	free(u);
+	return r;
+}
+
+int uncached_get(struct miss *m)
+{
+	return get(m, NULL);
+}
+
+static bool attr_is_good(const struct regc_region_attr *attr)
+{
+	const uint32_t flags = REGC_REGION_ON_DEMAND | REGC_REGION_ZERO_BASED |
+			       REGC_REGION_IOVA;
+	uint64_t start = (uintptr_t)attr->addr;
+
+	return attr->size >= sizeof(*attr) && attr->len &&
+	       start + attr->len > start && !(attr->flags & ~flags) &&
+	       !(attr->access & ~(uint32_t)REGC_ACCESS_ALL) &&
+	       (attr->addr || attr->dmabuf >= 0);
+}
+
+int regc_get_region(struct regc_domain *dom, const struct regc_region_attr *attr,
+		    struct regc_lease *ret_lease)
+{
+	struct miss m = { .dom = dom, .d = dom->shared, .lease = ret_lease };
+	int saved = errno, cancel, r;
+
+	if (!attr_is_good(attr))
+		return -EINVAL;
+	if (!device_is_verbs(&dom->shared->ops))
+		return -EOPNOTSUPP;
+	m.start = (uintptr_t)attr->addr;
+	m.end = m.start + attr->len;
+	m.access = attr->access;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	r = miss_prepare(&m);
+	if (!r) {
+		r = get(&m, attr);
+		if (r)
+			COUNT(&m, failed, 1);
+	}
+	pthread_setcancelstate(cancel, NULL);
+	errno = saved;
 	return r;
 }
 

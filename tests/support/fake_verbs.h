@@ -16,6 +16,7 @@ struct fake_nic {
 	struct ibv_device device;
 	struct ibv_device_attr attr; /* what ibv_query_device() tells */
 	int query_error;	     /* or this errno */
+	enum ibv_event_type next_event; /* what ibv_get_async_event() reads */
 };
 
 struct fake_pd {
@@ -25,9 +26,16 @@ struct fake_pd {
 	uint32_t regs, deregs, live;
 	uint32_t max_live; /* 0: no limit; beyond: ENOMEM */
 	unsigned int last_access;
+	void (*in_reg)(void *arg); /* while one is registered; may be NULL */
+	void *in_reg_arg;
+	uint64_t last_iova, last_offset;
+	int last_dmabuf;
 	const void *last_addr;
 	size_t last_len;
 };
+
+/* Of fake_libibverbs.c: how many are open. */
+extern uint32_t fake_contexts;
 
 void fake_nic_init(struct fake_nic *nic, const char *name);
 void fake_pd_init(struct fake_pd *pd, struct fake_nic *nic, uint32_t handle);

@@ -136,6 +136,7 @@ START_TEST(lease_tells_the_keys_and_the_region)
 	ck_assert_ptr_eq(mr->pd, &pd.pd);
 	ck_assert_ptr_eq(pd.last_addr, mem + PAGE);
 	ck_assert_uint_eq(pd.last_len, 2 * PAGE);
+	ck_assert_uint_eq(pd.last_iova, (uintptr_t)(mem + PAGE));
 	regc_put(&a);
 	close_all(dom, NULL);
 }
@@ -241,6 +242,104 @@ START_TEST(device_filled_by_others_is_evicted_for)
 }
 END_TEST
 
+/* ---- registrations that no cached one can be ----------------------------- */
+
+START_TEST(region_is_registered_as_it_is_and_alone)
+{
+	static const struct {
+		uint32_t flags;
+		unsigned int verbs;
+		uint64_t iova; /* 0: the address */
+	} row[] = {
+		{ 0, 0, 0 },
+		{ REGC_REGION_ON_DEMAND, IBV_ACCESS_ON_DEMAND, 0 },
+		{ REGC_REGION_ZERO_BASED, IBV_ACCESS_ZERO_BASED, 0 },
+		{ REGC_REGION_IOVA, 0, 0x7000 },
+	};
+	struct regc_domain *dom = domain(mpi, &pd);
+	char *mem = test_map(4 * PAGE, 1);
+	struct regc_region_attr attr = {
+		.size = sizeof(attr), .addr = mem + 8, .len = PAGE, .iova = 0x7000,
+		.access = REGC_ACCESS_REMOTE_WRITE, .flags = row[_i].flags,
+	};
+	struct regc_lease a = get(dom, mem, PAGE, W), b;
+	uint64_t start, len;
+
+	ck_assert_int_eq(regc_get_region(dom, &attr, &b), 0);
+	ck_assert_uint_eq(b.flags, REGC_LEASE_UNCACHED);
+	ck_assert_uint_ne(b.lkey, a.lkey);
+	ck_assert_ptr_eq(pd.last_addr, mem + 8);
+	ck_assert_uint_eq(pd.last_len, PAGE);
+	ck_assert_uint_eq(pd.last_iova,
+			  row[_i].iova ? row[_i].iova : (uintptr_t)(mem + 8));
+	ck_assert_uint_eq(pd.last_access, row[_i].verbs | IBV_ACCESS_LOCAL_WRITE |
+						  IBV_ACCESS_REMOTE_WRITE);
+	ck_assert_int_eq(regc_lease_range(&b, &start, &len), 0);
+	ck_assert_uint_eq(start, (uintptr_t)(mem + 8));
+	ck_assert_uint_eq(len, PAGE);
+	regc_put(&b);
+	ck_assert_uint_eq(pd.live, 1);
+	regc_put(&a);
+	close_all(dom, NULL);
+}
+END_TEST
+
+START_TEST(dmabuf_is_registered_by_its_descriptor)
+{
+	struct regc_domain *dom = domain(mpi, &pd);
+	struct regc_region_attr attr = {
+		.size = sizeof(attr), .len = 3 * PAGE, .offset = PAGE,
+		.iova = 0x10000, .flags = REGC_REGION_IOVA, .access = W,
+		.dmabuf = 42,
+	};
+	struct regc_lease a;
+
+	ck_assert_int_eq(regc_get_region(dom, &attr, &a), 0);
+	ck_assert_int_eq(pd.last_dmabuf, 42);
+	ck_assert_uint_eq(pd.last_offset, PAGE);
+	ck_assert_uint_eq(pd.last_iova, 0x10000);
+	ck_assert_uint_eq(pd.last_len, 3 * PAGE);
+	regc_put(&a);
+	ck_assert_uint_eq(pd.live, 0);
+	attr.dmabuf = -1;
+	ck_assert_int_eq(regc_get_region(dom, &attr, &a), -EINVAL);
+	pd.reg_error = EOPNOTSUPP;
+	attr.dmabuf = 42;
+	ck_assert_int_eq(regc_get_region(dom, &attr, &a), -EOPNOTSUPP);
+	close_all(dom, NULL);
+}
+END_TEST
+
+START_TEST(bad_regions_are_refused)
+{
+	struct regc_domain *dom = domain(mpi, &pd), *null;
+	char *mem = test_map(PAGE, 1);
+	const struct regc_region_attr good = {
+		.size = sizeof(good), .addr = mem, .len = PAGE,
+	};
+	struct regc_region_attr attr = good;
+	struct regc_lease a;
+
+	attr.size--;
+	ck_assert_int_eq(regc_get_region(dom, &attr, &a), -EINVAL);
+	attr = good;
+	attr.len = 0;
+	ck_assert_int_eq(regc_get_region(dom, &attr, &a), -EINVAL);
+	attr.len = SIZE_MAX;
+	ck_assert_int_eq(regc_get_region(dom, &attr, &a), -EINVAL);
+	attr = good;
+	attr.flags = 8;
+	ck_assert_int_eq(regc_get_region(dom, &attr, &a), -EINVAL);
+	attr = good;
+	attr.access = REGC_ACCESS_ALL + 1;
+	ck_assert_int_eq(regc_get_region(dom, &attr, &a), -EINVAL);
+	ck_assert_int_eq(regc_domain_null(mpi, &null), 0);
+	ck_assert_int_eq(regc_get_region(null, &good, &a), -EOPNOTSUPP);
+	ck_assert_int_eq(regc_domain_close(null), 0);
+	close_all(dom, NULL);
+}
+END_TEST
+
 /* ---- several libraries, several devices --------------------------------- */
 
 START_TEST(same_pd_is_the_same_domain)
@@ -340,6 +439,52 @@ START_TEST(close_deregisters_all_and_frees_the_pd)
 }
 END_TEST
 
+START_TEST(lost_device_refuses_and_lets_go)
+{
+	struct regc_domain *dom = domain(mpi, &pd), *dom2 = domain(pfs, &pd2), *no;
+	char *mem = test_map(PAGE, 1);
+	struct regc_lease a = get(dom, mem, PAGE, W), b = get(dom2, mem, PAGE, W);
+	struct regc_lease c;
+
+	ck_assert_int_eq(regc_domain_lost(dom), 0);
+	ck_assert_int_eq(regc_lease_ok(&a), 0);
+	ck_assert_int_eq(regc_get(dom, mem, PAGE, W, &c), -ENODEV);
+	ck_assert_int_eq(regc_domain_verbs(pfs, &pd.pd, &no), -ENODEV);
+	/* The other device goes on. */
+	regc_put(&b);
+	b = get(dom2, mem, PAGE, W);
+	ck_assert_uint_eq(b.flags, 0);
+	regc_put(&a);
+	WAIT_FOR(rtab_load_acquire(&pd.live) == 0, 5);
+	regc_put(&b);
+	ck_assert_int_eq(regc_domain_close(dom), 0);
+	/* Closed, it may be another device's. */
+	dom = domain(mpi, &pd);
+	a = get(dom, mem, PAGE, W);
+	regc_put(&a);
+	close_all(dom, dom2);
+}
+END_TEST
+
+static void lose(void *arg)
+{
+	ck_assert_int_eq(regc_domain_lost(arg), 0);
+}
+
+START_TEST(device_lost_while_it_registers_is_not_trusted)
+{
+	struct regc_domain *dom = domain(mpi, &pd);
+	char *mem = test_map(PAGE, 1);
+	struct regc_lease a;
+
+	pd.in_reg = lose;
+	pd.in_reg_arg = dom;
+	ck_assert_int_eq(regc_get(dom, mem, PAGE, W, &a), -ENODEV);
+	WAIT_FOR(rtab_load_acquire(&pd.live) == 0, 5);
+	close_all(dom, NULL);
+}
+END_TEST
+
 START_TEST(without_a_broker_each_lease_has_its_own_region)
 {
 	struct regc_domain *dom = domain(mpi, &pd);
@@ -374,10 +519,15 @@ int main(void)
 	tcase_add_test(tc, device_that_tells_nothing_is_asked_for_everything);
 	tcase_add_test(tc, number_of_regions_is_evicted_for);
 	tcase_add_test(tc, device_filled_by_others_is_evicted_for);
+	tcase_add_loop_test(tc, region_is_registered_as_it_is_and_alone, 0, 4);
+	tcase_add_test(tc, dmabuf_is_registered_by_its_descriptor);
+	tcase_add_test(tc, bad_regions_are_refused);
 	tcase_add_test(tc, same_pd_is_the_same_domain);
 	tcase_add_test(tc, several_nics_are_all_or_nothing);
 	tcase_add_test(tc, freed_memory_is_deregistered_without_another_call);
 	tcase_add_test(tc, busy_region_is_tried_again);
+	tcase_add_test(tc, lost_device_refuses_and_lets_go);
+	tcase_add_test(tc, device_lost_while_it_registers_is_not_trusted);
 	tcase_add_test(tc, close_deregisters_all_and_frees_the_pd);
 	tcase_add_test(alone, without_a_broker_each_lease_has_its_own_region);
 	suite_add_tcase(s, tc);
