@@ -67,12 +67,17 @@ int domain_reg(struct rt_domain *d, uint64_t start, uint64_t end, uint32_t acces
 int domain_reg_region(struct rt_domain *d, const struct regc_region_attr *attr,
 		      struct regc_key *ret_key)
 {
+	uint64_t start = (uintptr_t)attr->addr;
+	struct transfer_pin pin;
 	int r = may_reg(d, attr->len);
 
 	if (r)
 		return r;
 	memset(ret_key, 0, sizeof(*ret_key));
+	/* A dmabuf is at no address, so nothing there is closed. */
+	transfer_pin_begin(start, start + (attr->addr ? attr->len : 0), &pin);
 	r = device_verbs_region(d->ctx, attr, ret_key);
+	transfer_pin_end(&pin);
 	if (!r)
 		count_reg(d, false);
 	return r;
