@@ -235,7 +235,8 @@ static void *hook_shmat(int id, const void *addr, int flags)
 /*
  * System V memory cannot be watched, so nothing of it is cached and there is
  * nothing to void.  Listeners may have cached it; how much goes nobody knows here,
- * so they hear of all that may.
+ * so they hear of all that may, to the next border of 128 TiB: UCX's table aborts
+ * on a range that ends where addresses do.
  */
 static int hook_shmdt(const void *addr)
 {
@@ -243,7 +244,7 @@ static int hook_shmdt(const void *addr)
 
 	mark(RTAB_HOOK_SHMDT);
 	if (rtab_load_relaxed(&n_listeners))
-		tell((uintptr_t)addr, UINT64_MAX);
+		tell((uintptr_t)addr, (((uintptr_t)addr >> 47) + 1) << 47);
 	return orig(addr);
 }
 
