@@ -122,25 +122,6 @@ static bool edge_changed(const char *kept, uint64_t start, uint64_t end)
 	       memcmp(kept, now, end - start) != 0;
 }
 
-/*
- * Does a transfer that receives keep [start, end) closed to readers?  The word of
- * this one is CLOSING, so none begins to (T1).
- */
-static bool closed_to_readers(uint64_t start, uint64_t end)
-{
-	uint32_t slot = RTAB_TRANSFER_FIRST;
-	struct rtab_transfer_view v;
-
-	while (start < end &&
-	       rtab_transfer_next(rt.area.area, &slot,
-				  rtab_round_down(start, RTAB_PAGE),
-				  rtab_round_up(end, RTAB_PAGE), &v))
-		if (rtab_transfer_active(v.word) && v.t.direction == RTAB_RECEIVE &&
-		    rtab_overlaps(start, end, v.t.low, v.t.high))
-			return true;
-	return false;
-}
-
 bool edges_changed(uint32_t slot, const struct rtab_transfer *t)
 {
 	uint64_t head_end, tail_start;
