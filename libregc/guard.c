@@ -193,7 +193,7 @@ void guard_open_left(uint64_t low, uint64_t high)
 		sched_yield();
 	while (low < high && pool_has(low, low + 1, &page)) {
 		page = rtab_min_u64(rtab_round_down(low, page) + page, high);
-		while (map_again(low, page) == -EAGAIN)
+		while (map_again(low, page, false) == -EAGAIN)
 			sched_yield();
 		low = page;
 	}
