@@ -37,6 +37,24 @@ static const struct rtab_table *table_of_broker(void)
 
 /* ---- opening ------------------------------------------------------------ */
 
+/*
+ * What lets accesses through is damaged by this one: also if it began after the
+ * access was decided on, or if the broker noted that the access has to wait.
+ */
+static void mark_damaged(uint64_t low, uint64_t high)
+{
+	uint32_t slot = RTAB_TRANSFER_FIRST;
+	struct rtab_transfer_view v;
+
+	while (rtab_transfer_next(rt.area.area, &slot, low, high, &v))
+		if (rtab_transfer_active(v.word) &&
+		    rtab_overlaps(low, high, v.t.low, v.t.high) &&
+		    (v.t.policy == RTAB_REPORT ||
+		     (v.t.flags & RTAB_TRANSFER_TIMED_OUT)))
+			transfer_add_flags(v.slot, rtab_transfer_id(v.word),
+					   RTAB_TRANSFER_DAMAGED);
+}
+
 /* As a transfer of its own that is closed at once (T1). */
 static int open_page(uint64_t page, uint64_t bytes, bool minor)
 {
@@ -55,6 +73,7 @@ static int open_page(uint64_t page, uint64_t bytes, bool minor)
 	rtab_store_relaxed(&t->high, page + bytes);
 	rtab_store_release(word, rtab_transfer_word(id, RTAB_CLOSING));
 	rtab_fence_full(); /* T1 */
+	mark_damaged(page, page + bytes);
 	r = guard_open(guard, page, page + bytes, true);
 	rtab_store_release(word, rtab_transfer_word(id, RTAB_FREE));
 	return r;

@@ -184,6 +184,22 @@ static int open_pages(enum rtab_guard guard, uint64_t low, uint64_t high,
 	return r ? r : r2;
 }
 
+void guard_open_left(uint64_t low, uint64_t high)
+{
+	int saved = errno;
+	uint64_t page;
+
+	while (protect(low, high, 0) == -EAGAIN)
+		sched_yield();
+	while (low < high && pool_has(low, low + 1, &page)) {
+		page = rtab_min_u64(rtab_round_down(low, page) + page, high);
+		while (map_again(low, page, false) == -EAGAIN)
+			sched_yield();
+		low = page;
+	}
+	errno = saved;
+}
+
 static bool covers(struct rtab_transfer_view *v, enum rtab_guard guard, bool guardian)
 {
 	if (v->slot == RTAB_TRANSFER_COPIER)

@@ -10,7 +10,9 @@
  * pages of it closed are over, or come to their limit.
  *
  * T1 keeps it so while the device pins.  The registration is a slot in CLOSING: a
- * begin that comes then waits for it; one that is ARMING already is seen.
+ * begin that comes then waits for it; one that is ARMING already is seen.  So what
+ * is still closed now is nobody's, and opened: its fault would wait for the
+ * begin that waits for this.
  */
 #include "libregc/transfer.h"
 
@@ -47,21 +49,32 @@ static bool lets_through(const struct rtab_transfer *t)
 	return t->policy == RTAB_REPORT || (t->flags & RTAB_TRANSFER_TIMED_OUT);
 }
 
-/* A transfer that keeps a page of [low, high) closed. */
-static bool find_closed(uint64_t low, uint64_t high, struct rtab_transfer_view *ret)
+/*
+ * A transfer that keeps a page of [low, high) closed; *ret_through: there is one that
+ * lets accesses through, and is to know of them.
+ */
+static bool find_closed(uint64_t low, uint64_t high, struct rtab_transfer_view *ret,
+			bool *ret_through)
 {
 	uint32_t slot = RTAB_TRANSFER_COPIER;
 
+	*ret_through = false;
 	while (rtab_transfer_next(rt.area.area, &slot, low, high, ret)) {
 		if (ret->slot == RTAB_TRANSFER_COPIER)
 			return true;
-		if (!rtab_transfer_active(ret->word) ||
-		    !rtab_overlaps(low, high, ret->t.low, ret->t.high))
+		if (!rtab_overlaps(low, high, ret->t.low, ret->t.high))
+			continue;
+		/* What is being opened; another that registers closes nothing. */
+		if (rtab_transfer_state(ret->word) == RTAB_CLOSING &&
+		    ret->t.guard != RTAB_GUARD_NONE)
+			return true;
+		if (!rtab_transfer_active(ret->word))
 			continue;
 		if (rtab_load_acquire(&rt.connected))
 			rtab_transfer_add_mark(rt.table.table, ret);
 		if (!lets_through(&ret->t))
 			return true;
+		*ret_through = true;
 	}
 	return false;
 }
@@ -71,7 +84,7 @@ static void end_at_limit(const struct rtab_transfer_view *v)
 {
 	const struct rtab_transfer *t = &v->t;
 
-	if (v->slot == RTAB_TRANSFER_COPIER || !t->blocked_ns ||
+	if (!rtab_transfer_active(v->word) || !t->blocked_ns ||
 	    t->limit_ms == UINT32_MAX ||
 	    rtab_now_ns() < t->blocked_ns + t->limit_ms * UINT64_C(1000000))
 		return;
@@ -85,7 +98,7 @@ static void wait_for(const struct rtab_transfer_view *v, uint32_t turn, uint64_t
 {
 	uint64_t id = rtab_transfer_id(v->word);
 
-	if (v->slot != RTAB_TRANSFER_COPIER && *noted != id) {
+	if (rtab_transfer_active(v->word) && *noted != id) {
 		*noted = id;
 		transfer_note_access(v->slot, id, rtab_max_u64(low, v->t.low),
 				     rt_tid(), false);
@@ -101,10 +114,10 @@ void transfer_pin_begin(uint64_t start, uint64_t end, struct transfer_pin *ret)
 	uint64_t high = rtab_round_up(end, RTAB_PAGE);
 	struct rtab_transfer_view v;
 	uint32_t turn;
-	bool closed;
+	bool closed, through;
 
 	ret->slot = RT_NO_SLOT;
-	if (!rtab_load_relaxed(&rt.attached))
+	if (!rtab_load_relaxed(&rt.attached) || !transfers_used())
 		return;
 	do {
 		rtab_fetch_add(&rt.wipe->transfer_waiters, 1);
@@ -116,7 +129,9 @@ void transfer_pin_begin(uint64_t start, uint64_t end, struct transfer_pin *ret)
 			closed = false;
 		} else {
 			set_closing(ret, low, high);
-			closed = find_closed(low, high, &v);
+			closed = find_closed(low, high, &v, &through);
+			if (!closed && !through && rtab_load_relaxed(&rt.uffd) >= 0)
+				guard_open_left(low, high);
 		}
 		if (closed) {
 			transfer_pin_end(ret);

@@ -45,6 +45,12 @@ int guard_close(enum rtab_guard guard, uint64_t low, uint64_t high);
  */
 int guard_open(enum rtab_guard guard, uint64_t low, uint64_t high, bool guardian);
 
+/*
+ * Opens what was left closed of [low, high), which no transfer covers or begins to
+ * (a transfer that ended left it to one that then gave up, or was moved).
+ */
+void guard_open_left(uint64_t low, uint64_t high);
+
 /* Lets every thread that waits for a page of [low, high) look again. */
 void guard_wake(uint64_t low, uint64_t high);
 /* The same of all pages there are. */

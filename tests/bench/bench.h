@@ -55,6 +55,10 @@ struct bench_row {
 	uint32_t processes;
 	uint32_t mode;    /* REGC_MODE_* that regc must be in */
 	const char *goal; /* what the design asks for, for show */
+	const char *what; /* for --help */
+	uint64_t bytes;   /* of a buffer; 0: BENCH_REGION_BYTES */
+	bool huge;        /* buffers are of huge pages */
+	bool cold;        /* buffers are in no cache */
 };
 
 /* What a worker knows; one per worker process. */
@@ -170,6 +174,20 @@ extern const struct bench_side bench_bare_uring;
 extern const struct bench_side bench_bare_munmap;
 extern const struct bench_side bench_bare_mmap;
 extern const struct bench_side bench_bare_madvise;
+extern const struct bench_side bench_regc_arm;
+extern const struct bench_side bench_regc_report;
+extern const struct bench_side bench_regc_copy;
+extern const struct bench_side bench_regc_wake;
+extern const struct bench_side bench_regc_overlap;
+extern const struct bench_side bench_bare_arm;
+extern const struct bench_side bench_memcpy;
+extern const struct bench_side bench_bare_fault;
+extern const struct bench_side bench_bare_wake;
+extern const struct bench_side bench_blocking_send;
+
+/* breakeven.c: from which size on protecting costs less than copying */
+void bench_break_even(const struct bench_result *results, uint32_t n);
+void bench_copy_is_cheaper(void);
 
 /* output.c */
 void bench_print_head(void);

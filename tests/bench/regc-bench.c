@@ -15,38 +15,106 @@
 
 #include "libregc/regc.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/transfer.h"
 
 #define FAST REGC_MODE_FAST
 #define STRICT REGC_MODE_STRICT
-#define MAX_RESULTS 32
+#define MAX_RESULTS 64
+
+/* Begin and complete of a transfer, against the bare calls and against copying. */
+#define ARM(suffix, size, ...)                                               \
+	{ "arm_" suffix, "ns", &bench_regc_arm, &bench_bare_arm, 1, 1, 1,    \
+	  FAST, "<= 1.2", "begin and complete of a transfer against the "    \
+	  "bare calls", .bytes = (size), __VA_ARGS__ }
+#define COPY(suffix, size, goal, ...)                                        \
+	{ "copy_" suffix, "ns", &bench_regc_arm, &bench_memcpy, 1, 1, 1,     \
+	  FAST, (goal), "the same against copying the buffer",               \
+	  .bytes = (size), __VA_ARGS__ }
+#define KIB UINT64_C(1024)
+#define MIB (1024 * KIB)
 
 static const struct bench_row rows[] = {
 	{ "hit_1", "ns", &bench_regc_hit, &bench_ucx_hit, 1, 1, 1, FAST,
-	  "<= 0.2" },
+	  "<= 0.2",
+	  .what = "get and put of a cached region, the same again and again" },
 	{ "hit_1k", "ns", &bench_regc_hit, &bench_ucx_hit, 1000, 1, 1, FAST,
-	  "<= 0.2" },
+	  "<= 0.2",
+	  .what = "of 1,000 at random" },
 	{ "hit_1k_2threads", "ns", &bench_regc_hit, &bench_ucx_hit, 1000, 2, 1,
-	  FAST, "<= 0.05" },
+	  FAST, "<= 0.05",
+	  .what = "by two threads" },
 	{ "hit_same_2threads", "ns", &bench_regc_hit, &bench_ucx_hit, 1, 2, 1,
-	  FAST, "<= 0.05" },
+	  FAST, "<= 0.05",
+	  .what = "the same region by two threads" },
 	{ "hit_1k_2processes", "ns", &bench_regc_hit, &bench_ucx_hit, 1000, 1, 2,
-	  FAST, "<= 0.2" },
+	  FAST, "<= 0.2",
+	  .what = "by two processes" },
 	{ "hit_30k", "ns", &bench_regc_hit, &bench_ucx_hit, 30000, 1, 1, FAST,
-	  "<= 0.5" },
+	  "<= 0.5",
+	  .what = "of 30,000 at random" },
 	{ "hit_100k", "ns", &bench_regc_hit, &bench_ucx_hit, 100000, 1, 1, FAST,
-	  "<= 0.5" },
+	  "<= 0.5",
+	  .what = "of 100,000 at random" },
 	{ "hit_1k_strict", "ns", &bench_regc_hit, &bench_bare_probe, 1000, 1, 1,
-	  STRICT, "<= 1.5" },
+	  STRICT, "<= 1.5",
+	  .what = "in strict mode" },
 	{ "miss_64k", "ns", &bench_regc_miss, &bench_bare_uring, 1, 1, 1, FAST,
-	  "+10 us" },
+	  "+10 us",
+	  .what = "get of a buffer never seen" },
 	{ "munmap_untracked", "ns", &bench_regc_munmap, &bench_bare_munmap, 1000,
-	  1, 1, FAST, "<= 1.05" },
+	  1, 1, FAST, "<= 1.05",
+	  .what = "munmap of memory that regc does not track" },
 	{ "munmap_tracked", "ns", &bench_regc_munmap_tracked, &bench_bare_munmap,
-	  1000, 1, 1, FAST, "<= 2.1" },
+	  1000, 1, 1, FAST, "<= 2.1",
+	  .what = "munmap of memory that it tracks" },
 	{ "mmap_untracked", "ns", &bench_regc_mmap, &bench_bare_mmap, 1000, 1, 1,
-	  FAST, "<= 1.05" },
+	  FAST, "<= 1.05",
+	  .what = "mmap" },
 	{ "madvise_untracked", "ns", &bench_regc_madvise, &bench_bare_madvise,
-	  1000, 1, 1, FAST, "<= 1.05" },
+	  1000, 1, 1, FAST, "<= 1.05",
+	  .what = "madvise(MADV_DONTNEED) of untracked memory" },
+	ARM("4k", 4 * KIB, ),
+	ARM("64k", 64 * KIB, ),
+	ARM("256k", 256 * KIB, ),
+	ARM("1m", 1 * MIB, ),
+	ARM("4m", 4 * MIB, ),
+	ARM("16m", 16 * MIB, ),
+	ARM("64m", 64 * MIB, ),
+	ARM("huge_2m", 2 * MIB, .huge = true),
+	ARM("huge_8m", 8 * MIB, .huge = true),
+	ARM("huge_64m", 64 * MIB, .huge = true),
+	COPY("hot_4k", 4 * KIB, "-", ),
+	COPY("hot_64k", 64 * KIB, "-", ),
+	COPY("hot_256k", 256 * KIB, "-", ),
+	COPY("hot_1m", 1 * MIB, "-", ),
+	COPY("hot_4m", 4 * MIB, "-", ),
+	COPY("hot_16m", 16 * MIB, "-", ),
+	COPY("hot_64m", 64 * MIB, "-", ),
+	COPY("hot_huge_2m", 2 * MIB, "-", .huge = true),
+	COPY("hot_huge_8m", 8 * MIB, "-", .huge = true),
+	COPY("hot_huge_64m", 64 * MIB, "-", .huge = true),
+	COPY("cold_4k", 4 * KIB, "-", .cold = true),
+	COPY("cold_64k", 64 * KIB, "-", .cold = true),
+	COPY("cold_256k", 256 * KIB, "-", .cold = true),
+	COPY("cold_1m", 1 * MIB, "-", .cold = true),
+	COPY("cold_4m", 4 * MIB, "-", .cold = true),
+	COPY("cold_16m", 16 * MIB, "-", .cold = true),
+	COPY("cold_64m", 64 * MIB, "-", .cold = true),
+	COPY("cold_huge_2m", 2 * MIB, "<= 0.1", .huge = true, .cold = true),
+	COPY("cold_huge_8m", 8 * MIB, "<= 0.1", .huge = true, .cold = true),
+	COPY("cold_huge_64m", 64 * MIB, "<= 0.1", .huge = true, .cold = true),
+	{ "fault_report", "ns", &bench_regc_report, &bench_bare_fault, 1, 1, 1,
+	  FAST, "-", "a store that conflicts and is let through",
+	  .bytes = BENCH_PAGE },
+	{ "fault_copy", "ns", &bench_regc_copy, &bench_bare_fault, 1, 1, 1, FAST,
+	  "-", "a store that conflicts and gets a copy of the page",
+	  .bytes = BENCH_PAGE },
+	{ "fault_wake", "ns", &bench_regc_wake, &bench_bare_wake, 1, 1, 1, FAST,
+	  "-", "from completion until a blocked store goes on",
+	  .bytes = BENCH_PAGE },
+	{ "overlap", "ns", &bench_regc_overlap, &bench_blocking_send, 1, 1, 1,
+	  FAST, "<= 0.526", "a step of computing and sending, 2 ms each",
+	  .bytes = 512 * KIB },
 };
 
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
@@ -73,9 +141,14 @@ static void usage(FILE *out)
 		"  --json FILE    where the numbers go (bench.json)\n"
 		"  --broker FILE  the regcached to start (REGC_BUILDDIR/"
 		"regcached/regcached)\n"
-		"  --help         this text\n\nrows:\n");
+		"  --help         this text\n\n"
+		"The file is an array of objects: name, unit, regc, peer, "
+		"peer_name, ratio (regc /\npeer), threads, processes, regions, "
+		"bytes (of a buffer).  Of rows with a size in\ntheir name huge is "
+		"huge pages, hot and cold say whether the buffers copied are in\n"
+		"a cache.\n\nrows:\n");
 	for (size_t i = 0; i < N_ROWS; i++)
-		fprintf(out, "  %s\n", rows[i].name);
+		fprintf(out, "  %-20s %s\n", rows[i].name, rows[i].what);
 }
 
 /* The yardstick for everything that enters the kernel. */
@@ -105,7 +178,7 @@ static struct bench_result *new_result(const struct bench_row *row)
 	r->threads = row->threads;
 	r->processes = row->processes;
 	r->regions = row->regions;
-	r->bytes = BENCH_REGION_BYTES;
+	r->bytes = row->bytes ? row->bytes : BENCH_REGION_BYTES;
 	return r;
 }
 
@@ -281,6 +354,9 @@ int main(int argc, char **argv)
 		"hit_1", "<= 1.5");
 	compare("munmap, tracked against untracked", "munmap_tracked",
 		"munmap_untracked", "<= 2");
+	bench_break_even(results, n_results);
+	if (find_result("copy_hot_64k"))
+		bench_copy_is_cheaper();
 	bench_broker_stop(&broker);
 	err = bench_write_json(set.json, results, n_results);
 	if (err)

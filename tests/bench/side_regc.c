@@ -15,6 +15,7 @@
 #include "libregc/regc.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/miss.h"
+#include "tests/bench/side_regc.h"
 
 #define ACCESS (REGC_ACCESS_LOCAL_WRITE | REGC_ACCESS_REMOTE_WRITE)
 #define SETTLE_LIMIT_NS 5e9
@@ -41,6 +42,13 @@ static int open_library(struct bench_worker *w)
 		 status.connected ? "connected" : "not connected", status.mode,
 		 status.why);
 	return -ENOTCONN;
+}
+
+int bench_regc_open(struct bench_worker *w, struct regc_domain **ret_dom)
+{
+	int err = open_library(w);
+
+	return err ? err : regc_domain_null(lib, ret_dom);
 }
 
 static int get_stats(struct regc_stats *ret)

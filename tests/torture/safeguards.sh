@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# Takes one safeguard away at a time: the torture test must notice each.
+# Takes one safeguard away at a time: the torture tests must notice each.
 #
 # A safeguard that is missing shows within a second or two on two processors; each
 # gets up to ten runs, since a race may not happen.  Without the changing mark it
@@ -23,6 +23,10 @@ late() { # safeguard mode
 
 killed() { # safeguard mode
 	REGC_BREAK=$1 REGC_MODE=$2 REGC_TEST_KILL=1 $bin $seconds
+}
+
+transfers() { # safeguard mode
+	REGC_BREAK=$1 REGC_MODE=$2 ./torture_transfers_breakable $seconds
 }
 
 holds() { # how mode
@@ -54,6 +58,7 @@ holds torture strict
 holds late fast
 holds killed fast
 holds killed strict
+holds transfers fast
 case ${REGC_SANITIZER-none} in
 *thread*) fast="generation lease" ;; # there are no hooks under it
 *) fast="hook generation post lease" ;;
@@ -62,6 +67,7 @@ for safeguard in $fast; do
 	notices torture $safeguard fast
 done
 notices late mark fast
+notices transfers guard fast
 for safeguard in probe generation lease; do
 	notices torture $safeguard strict
 done
