@@ -277,6 +277,11 @@ bool copy_pages(uint64_t addr)
 	anonymous = changes_is_anonymous(low, high);
 	done = anonymous && copy_in_slot(low, high);
 	note(low, high, done);
+	if (!done) {
+		/* T1: whoever ended meanwhile left the pages closed for this. */
+		set_own(id, RTAB_CLOSING);
+		guard_open(RTAB_GUARD_WP, low, high, false);
+	}
 	set_own(id, RTAB_FREE);
 	/*
 	 * Who waits looks again: at an open page, or by another rule.  Also where
