@@ -137,13 +137,18 @@ static void load(struct window *w, uint64_t *x)
 	rtab_fetch_add(&totals->loads, 1);
 }
 
-/* What the CPU has written, of a file: a range into the window, by the kernel. */
+/* New words of a file into the window, by the kernel. */
 static void read_into(struct window *w, uint64_t *x)
 {
-	size_t at = random_word(x), len = 8 + random_word(x);
+	static _Thread_local uint64_t words[WINDOW_BYTES / 8];
+	size_t at = random_word(x), len = 8 + random_word(x), i;
 
 	if (len > WINDOW_BYTES - at)
 		len = WINDOW_BYTES - at;
+	for (i = 0; i < len / 8; i++)
+		words[i] = word_of_cpu(x);
+	if (pwrite(scratch, words, len, 0) != (ssize_t)len)
+		die("pwrite");
 	if (pread(scratch, w->mem + at, len, 0) < 0 && errno != EFAULT)
 		die("pread");
 	rtab_fetch_add(&totals->calls, 1);
