@@ -5,7 +5,7 @@
  *
  *   torture_transfers [seconds [threads [processes]]]
  *   REGC_TEST_SECONDS, REGC_TEST_SEED, REGC_MODE.  A broker is started, and killed
- *   and started again twice a second unless REGC_TEST_KILL=0.
+ *   and started again twice a second with REGC_TEST_KILL=1.
  *
  * Every process has windows of three kinds (flights.h).  Workers, which end and are
  * replaced after some hundred steps, begin transfers, store, load, read and write
@@ -627,7 +627,7 @@ int main(int argc, char **argv)
 		if (fork() == 0)
 			exit(run_process(seconds, threads, i));
 	kill_text = getenv("REGC_TEST_KILL");
-	good = wait_for_all(processes, !kill_text || strcmp(kill_text, "0"));
+	good = wait_for_all(processes, kill_text && strcmp(kill_text, "0"));
 	end_broker(SIGTERM);
 	return not_run ? NOT_RUN : report() || !good;
 }
