@@ -221,9 +221,12 @@ bool guard_first_cover(enum rtab_guard guard, uint64_t low, uint64_t high,
 {
 	uint32_t slot = RTAB_TRANSFER_COPIER;
 	struct rtab_transfer_view v;
+	bool pinned = guardian && rtab_transfer_pinned(rt.area.area, low, high);
 	bool found = false;
 
 	while (rtab_transfer_next(rt.area.area, &slot, low, high, &v)) {
+		if (pinned && rtab_transfer_state(v.word) == RTAB_ARMING)
+			continue;
 		if (!covers(&v, guard, guardian) ||
 		    !rtab_overlaps(low, high, v.t.low, v.t.high) ||
 		    (found && v.t.low >= *ret_low))

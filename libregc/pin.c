@@ -66,7 +66,8 @@ static bool find_closed(uint64_t low, uint64_t high, struct rtab_transfer_view *
 			continue;
 		/* What is being opened; another that registers closes nothing. */
 		if (rtab_transfer_state(ret->word) == RTAB_CLOSING &&
-		    ret->t.guard != RTAB_GUARD_NONE)
+		    ret->t.guard != RTAB_GUARD_NONE &&
+		    ret->t.guard != RTAB_GUARD_PIN)
 			return true;
 		if (!rtab_transfer_active(ret->word))
 			continue;
@@ -130,6 +131,10 @@ void transfer_pin_begin(uint64_t start, uint64_t end, struct transfer_pin *ret)
 		} else {
 			set_closing(ret, low, high);
 			closed = find_closed(low, high, &v, &through);
+			if (!closed) /* who is ARMING now waits for this */
+				rtab_store_release(
+					&rt.area.area->transfers[ret->slot].guard,
+					(uint8_t)RTAB_GUARD_PIN);
 			if (!closed && !through && rtab_load_relaxed(&rt.uffd) >= 0)
 				guard_open_left(low, high);
 		}

@@ -397,6 +397,7 @@ enum rtab_guard {
 	RTAB_GUARD_WP,	     /* userfaultfd, writes */
 	RTAB_GUARD_MINOR,    /* userfaultfd, all accesses to a memfd */
 	RTAB_GUARD_MPROTECT, /* PROT_READ or PROT_NONE, and SIGSEGV */
+	RTAB_GUARD_PIN,	     /* CLOSING: a device registers; nothing closes there */
 };
 
 enum { RTAB_SEND = 1, RTAB_RECEIVE = 2 };

@@ -162,11 +162,26 @@ void rtab_transfer_add_mark(const struct rtab_table *table,
 
 /* ---- deciding ----------------------------------------------------------- */
 
+bool rtab_transfer_pinned(const struct rtab_area *area, uint64_t low,
+			  uint64_t high)
+{
+	uint32_t slot = RTAB_TRANSFER_FIRST;
+	struct rtab_transfer_view v;
+
+	while (rtab_transfer_next(area, &slot, low, high, &v))
+		if (rtab_transfer_state(v.word) == RTAB_CLOSING &&
+		    v.t.guard == RTAB_GUARD_PIN &&
+		    rtab_overlaps(v.t.low, v.t.high, low, high))
+			return true;
+	return false;
+}
+
 void rtab_transfer_decide(const struct rtab_area *area,
 			  const struct rtab_table *table, uint64_t addr,
 			  bool minor, struct rtab_verdict *ret)
 {
 	uint64_t page = rtab_round_down(addr, RTAB_PAGE);
+	bool pinned = rtab_transfer_pinned(area, page, page + RTAB_PAGE);
 	bool block = false, copy = false;
 	struct rtab_transfer_view v;
 	uint32_t slot = RTAB_TRANSFER_COPIER;
@@ -177,6 +192,8 @@ void rtab_transfer_decide(const struct rtab_area *area,
 			block = true; /* the helper opens it, in a moment */
 			break;
 		}
+		if (pinned && rtab_transfer_state(v.word) == RTAB_ARMING)
+			continue;
 		if (!rtab_transfer_active(v.word) || page < v.t.low ||
 		    page >= v.t.high || (minor && v.t.guard != RTAB_GUARD_MINOR))
 			continue;

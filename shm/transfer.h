@@ -35,6 +35,10 @@
  * its protection along) is opened by the guardian, in slot 0, as if it had
  * been a transfer: CLOSING, read, open, FREE.
  *
+ * A registration (libregc/pin.c) is a slot in CLOSING as well, from before the
+ * device pins until after: who begins waits for it, and it begins anew if it reads
+ * an ARMING.
+ *
  * Two transfers that conflict (label T2): they share a byte, and one of them
  * receives.  The one that begins yields to what is ARMED or POSTED, and to what is
  * ARMING under a smaller id; while there is one ARMING under a larger id it waits
@@ -191,6 +195,13 @@ struct rtab_verdict {
 void rtab_transfer_decide(const struct rtab_area *area,
 			  const struct rtab_table *table, uint64_t addr,
 			  bool minor, struct rtab_verdict *ret);
+
+/*
+ * Does a device register a page of [low, high) now?  Then whoever is ARMING there
+ * waits for it, and has not closed it: it must not keep the page closed to the device.
+ */
+bool rtab_transfer_pinned(const struct rtab_area *area, uint64_t low,
+			  uint64_t high);
 
 /*
  * Is the removal of [start, end) that an event tells of how a receive closes its

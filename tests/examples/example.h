@@ -12,6 +12,7 @@
 
 #include "libregc/regc.h"
 
+#define EX_AGAIN 3 /* exit status where a race that was to be shown did not happen */
 #define EX_SKIP 77 /* exit status where the machine cannot do it */
 
 struct ex_options {
