@@ -368,7 +368,8 @@ int main(int argc, char **argv)
 	      results[BLOCKING].torn_bytes || results[COPYING].torn_bytes;
 	if (bad)
 		puts("BAD: torn bytes where there must be none");
+	/* The other examples are about that; here the buffer is seldom met in time. */
 	if (!results[UNPROTECTED].torn_bytes)
 		puts("the unprotected run shows no torn byte, this time");
-	return bad ? 1 : results[UNPROTECTED].torn_bytes ? 0 : EX_AGAIN;
+	return bad;
 }
