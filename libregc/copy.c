@@ -40,17 +40,6 @@
 
 static char bounce[CHUNK_BYTES] __attribute__((aligned(4096)));
 
-static struct rtab_transfer *own(void)
-{
-	return &rt.area.area->transfers[RTAB_TRANSFER_COPIER];
-}
-
-static void set_own(uint64_t id, enum rtab_transfer_state state)
-{
-	rtab_exchange(&rt.area.area->transfer_words[RTAB_TRANSFER_COPIER],
-		      rtab_transfer_word(id, state));
-}
-
 /* Is a copy still what the access wants, and of which pages? */
 static bool choose(uint64_t addr, uint64_t *low, uint64_t *high)
 {
@@ -196,6 +185,25 @@ static void spoil(uint64_t low, uint64_t high)
 					   RTAB_TRANSFER_DAMAGED);
 }
 
+/* All that cover the pages keep the old ones; what cannot be copied waits. */
+static void note(uint64_t low, uint64_t high, bool done)
+{
+	uint32_t slot = RTAB_TRANSFER_FIRST;
+	struct rtab_transfer_view v;
+
+	while (rtab_transfer_next(rt.area.area, &slot, low, high, &v)) {
+		if (!rtab_transfer_active(v.word))
+			continue;
+		if (done)
+			transfer_add_flags(v.slot, rtab_transfer_id(v.word),
+					   RTAB_TRANSFER_COPIED);
+		else if (v.t.policy == RTAB_COPY)
+			rtab_store_relaxed(
+				&rt.area.area->transfers[v.slot].policy,
+				RTAB_BLOCK);
+	}
+}
+
 static bool replace(uint64_t low, uint64_t high)
 {
 	struct iovec to = { bounce, high - low };
@@ -209,8 +217,10 @@ static bool replace(uint64_t low, uint64_t high)
 		     UFFDIO_REGISTER_MODE_WP | UFFDIO_REGISTER_MODE_MISSING))
 		return false;
 	done = remove_pages(low, high) == 0;
-	if (done)
+	if (done) {
+		note(low, high, true); /* before the writer goes on */
 		put_back(low, high);
+	}
 	watch_as_before(low, high);
 	/* It was open for a moment: who wrote then, wrote into what is sent. */
 	if (!done)
@@ -237,52 +247,23 @@ static bool copy_in_slot(uint64_t low, uint64_t high)
 	return done;
 }
 
-/* All that cover the pages keep the old ones; what cannot be copied waits. */
-static void note(uint64_t low, uint64_t high, bool done)
-{
-	uint32_t slot = RTAB_TRANSFER_FIRST;
-	struct rtab_transfer_view v;
-
-	while (rtab_transfer_next(rt.area.area, &slot, low, high, &v)) {
-		if (!rtab_transfer_active(v.word))
-			continue;
-		if (done)
-			transfer_add_flags(v.slot, rtab_transfer_id(v.word),
-					   RTAB_TRANSFER_COPIED);
-		else if (v.t.policy == RTAB_COPY)
-			rtab_store_relaxed(
-				&rt.area.area->transfers[v.slot].policy,
-				RTAB_BLOCK);
-	}
-}
-
 bool copy_pages(uint64_t addr)
 {
-	struct rtab_area *area = rt.area.area;
-	struct rtab_transfer *t = own();
 	uint64_t low, high, id;
-	bool done, anonymous;
+	bool done;
 
 	if (!choose(addr, &low, &high))
 		return false;
-	id = rtab_fetch_add(&area->transfer_ids, 1) + 1;
-	set_own(id, RTAB_TAKEN);
-	rtab_fence_release();
-	rtab_store_relaxed(&t->start, low);
-	rtab_store_relaxed(&t->end, high);
-	rtab_store_relaxed(&t->low, low);
-	rtab_store_relaxed(&t->high, high);
-	set_own(id, RTAB_COPYING);
-	rtab_fence_full(); /* T1 */
-	anonymous = changes_is_anonymous(low, high);
-	done = anonymous && copy_in_slot(low, high);
-	note(low, high, done);
+	id = transfer_new_ids(1);
+	transfer_occupy(RTAB_TRANSFER_COPIER, id, RTAB_COPYING, low, high);
+	done = changes_is_anonymous(low, high) && copy_in_slot(low, high);
 	if (!done) {
+		note(low, high, false);
 		/* T1: whoever ended meanwhile left the pages closed for this. */
-		set_own(id, RTAB_CLOSING);
+		transfer_occupy(RTAB_TRANSFER_COPIER, id, RTAB_CLOSING, low, high);
 		guard_open(RTAB_GUARD_WP, low, high, false);
 	}
-	set_own(id, RTAB_FREE);
+	transfer_release(RTAB_TRANSFER_COPIER, id);
 	/*
 	 * Who waits looks again: at an open page, or by another rule.  Also where
 	 * nothing was copied: a transfer that ended meanwhile left its pages to us.

@@ -48,16 +48,20 @@ static char *edge_room(uint32_t slot)
 	return mem + (size_t)slot * 2 * EDGE_BYTES;
 }
 
-/* By the kernel: the memory may be gone.  Where it must not (seccomp), by hand. */
-static int read_edge(char *to, uint64_t start, uint64_t end)
+/* The kernel reads: the memory may be gone, which must not kill the process. */
+static bool read_edge(char *to, uint64_t start, uint64_t end)
 {
 	struct iovec local = { to, end - start };
 	struct iovec remote = { (void *)(uintptr_t)start, end - start };
 
-	if (start >= end)
-		return 0;
-	if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) ==
-	    (ssize_t)(end - start))
+	return start >= end || process_vm_readv(getpid(), &local, 1, &remote, 1, 0) ==
+				       (ssize_t)(end - start);
+}
+
+/* Where the kernel may not (seccomp): by hand, of a lease that is valid still. */
+static int keep_edge(char *to, uint64_t start, uint64_t end)
+{
+	if (read_edge(to, start, end))
 		return 0;
 	if (errno != EPERM && errno != ENOSYS)
 		return -ESTALE;
@@ -99,26 +103,19 @@ int edges_keep(uint32_t slot, const struct rtab_transfer *t)
 	room = edge_room(slot);
 	if (!room)
 		return -ENOMEM;
-	r = read_edge(room, t->start, head_end);
+	r = keep_edge(room, t->start, head_end);
 	if (!r)
-		r = read_edge(room + EDGE_BYTES, tail_start, t->end);
+		r = keep_edge(room + EDGE_BYTES, tail_start, t->end);
 	errno = saved;
 	return r;
 }
 
-/*
- * The memory may be gone by now, which must not kill the process, so the kernel
- * reads it.  Where it may not (seccomp) an edge counts as unchanged.
- */
+/* What cannot be read any more counts as unchanged. */
 static bool edge_changed(const char *kept, uint64_t start, uint64_t end)
 {
 	char now[EDGE_BYTES];
-	struct iovec to = { now, end - start };
-	struct iovec from = { (void *)(uintptr_t)start, end - start };
 
-	return start < end &&
-	       process_vm_readv(getpid(), &to, 1, &from, 1, 0) ==
-		       (ssize_t)(end - start) &&
+	return start < end && read_edge(now, start, end) &&
 	       memcmp(kept, now, end - start) != 0;
 }
 

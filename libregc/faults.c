@@ -58,24 +58,15 @@ static void mark_damaged(uint64_t low, uint64_t high)
 /* As a transfer of its own that is closed at once (T1). */
 static int open_page(uint64_t page, uint64_t bytes, bool minor)
 {
-	struct rtab_area *area = rt.area.area;
-	struct rtab_transfer *t = &area->transfers[RTAB_TRANSFER_OPENER];
-	uint64_t *word = &area->transfer_words[RTAB_TRANSFER_OPENER];
-	uint64_t id = rtab_fetch_add(&area->transfer_ids, 1) + 1;
+	uint64_t id = transfer_new_ids(1);
 	enum rtab_guard guard = minor ? RTAB_GUARD_MINOR : RTAB_GUARD_WP;
 	int r;
 
-	rtab_store_relaxed(word, rtab_transfer_word(id, RTAB_TAKEN));
-	rtab_fence_release();
-	rtab_store_relaxed(&t->start, page);
-	rtab_store_relaxed(&t->end, page + bytes);
-	rtab_store_relaxed(&t->low, page);
-	rtab_store_relaxed(&t->high, page + bytes);
-	rtab_store_release(word, rtab_transfer_word(id, RTAB_CLOSING));
-	rtab_fence_full(); /* T1 */
+	transfer_occupy(RTAB_TRANSFER_OPENER, id, RTAB_CLOSING, page,
+			page + bytes);
 	mark_damaged(page, page + bytes);
 	r = guard_open(guard, page, page + bytes, true);
-	rtab_store_release(word, rtab_transfer_word(id, RTAB_FREE));
+	transfer_release(RTAB_TRANSFER_OPENER, id);
 	return r;
 }
 
@@ -199,10 +190,14 @@ int faults_timeout(void)
  */
 static void nudge(uint64_t now)
 {
-	if (now - nudged_ns < NUDGE_MS * UINT64_C(1000000))
+	uint64_t since = now - nudged_ns;
+
+	if (since < NUDGE_MS * UINT64_C(1000000))
 		return;
 	nudged_ns = now;
-	guard_wake_all();
+	/* Much later: it slept, before the first transfer; the time begins now. */
+	if (since < 2 * NUDGE_MS * UINT64_C(1000000))
+		guard_wake_all();
 }
 
 void faults_look(void)

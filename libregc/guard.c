@@ -41,6 +41,9 @@ static int protect(uint64_t low, uint64_t high, uint64_t mode)
 /* wp: closed to writers still; kernels before 6.4 cannot do both at once. */
 static int map_again(uint64_t low, uint64_t high, bool wp)
 {
+	uint64_t page = RTAB_PAGE;
+
+	pool_has(low, high, &page);
 	while (low < high) {
 		struct uffdio_continue c = {
 			.range = { .start = low, .len = high - low },
@@ -52,7 +55,7 @@ static int map_again(uint64_t low, uint64_t high, bool wp)
 		if (c.mapped > 0)
 			low += (uint64_t)c.mapped;
 		else if (errno == EEXIST)
-			low += RTAB_PAGE; /* in its place already */
+			low += page; /* in its place already */
 		else if (errno == EINVAL && wp)
 			wp = false;
 		else

@@ -127,6 +127,7 @@ static void open_by_handler(uint32_t slot)
 		return;
 	restore(k);
 	rtab_store_release(&k->opened, 2);
+	transfer_turn(); /* others wait at these pages as well */
 }
 
 /* ---- the handler -------------------------------------------------------- */
@@ -194,7 +195,11 @@ static void on_access(const struct rtab_transfer_view *v, uint64_t addr)
 	uint32_t tid = rt_tid();
 	bool ended;
 
-	if (v->t.policy == RTAB_REPORT || (v->t.flags & RTAB_TRANSFER_TIMED_OUT)) {
+	/* A callback that writes into what it is to complete: as at the limit. */
+	if (helper_is(tid))
+		transfer_add_flags(v->slot, id, RTAB_TRANSFER_TIMED_OUT);
+	if (v->t.policy == RTAB_REPORT || (v->t.flags & RTAB_TRANSFER_TIMED_OUT) ||
+	    helper_is(tid)) {
 		transfer_note_access(v->slot, id, addr, tid, true);
 		open_by_handler(v->slot);
 		return;

@@ -11,11 +11,9 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 
 #define N_COPIES 64
-#define STACK_BYTES (256 << 10)
 #define EAGER_ROUNDS 50 /* calls of a callback without a pause */
 #define PAUSE_MS 1
 
@@ -162,31 +160,6 @@ static void *helper_main(void *arg)
 	return NULL;
 }
 
-static int start(void)
-{
-	pthread_attr_t attr;
-	sigset_t all, old;
-	pthread_t thread;
-	int r;
-
-	copies.head = copies.tail = 0;
-	running = RTAB_N_LIBRARIES;
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	sigfillset(&all);
-	/* An error of the program's in its callback is the program's. */
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGILL);
-	sigdelset(&all, SIGFPE);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	r = -pthread_create(&thread, &attr, helper_main, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
-	return r;
-}
-
 /* Under the init lock: pthread_create() allocates, and maps a stack. */
 int helper_start(void)
 {
@@ -196,7 +169,9 @@ int helper_start(void)
 		return 0;
 	rt_lock_take(&rt.wipe->init_lock);
 	if (!rt.helper_runs) {
-		r = start();
+		copies.head = copies.tail = 0; /* a parent's, in a child of fork */
+		running = RTAB_N_LIBRARIES;
+		r = rt_start_thread(helper_main);
 		if (!r)
 			rtab_store_release(&rt.helper_runs, true);
 	}

@@ -20,29 +20,6 @@
 
 #define LOOK_MS 20 /* whoever gave up meanwhile wakes nobody */
 
-static uint64_t *word_of(uint32_t slot)
-{
-	return &rt.area.area->transfer_words[slot];
-}
-
-static void set_closing(const struct transfer_pin *pin, uint64_t low, uint64_t high)
-{
-	struct rtab_transfer *t = &rt.area.area->transfers[pin->slot];
-
-	rtab_store_relaxed(&t->start, low);
-	rtab_store_relaxed(&t->end, high);
-	rtab_store_relaxed(&t->low, low);
-	rtab_store_relaxed(&t->high, high);
-	rtab_store_relaxed(&t->guard, RTAB_GUARD_NONE);
-	rtab_store_relaxed(&t->direction, RTAB_SEND);
-	rtab_store_relaxed(&t->policy, RTAB_BLOCK);
-	rtab_store_relaxed(&t->lease, RT_NO_SLOT);
-	rtab_store_relaxed(&t->flags, 0);
-	rtab_store_release(word_of(pin->slot),
-			   rtab_transfer_word(pin->id, RTAB_CLOSING));
-	rtab_fence_full(); /* T1: before the words of others */
-}
-
 /* Reports only, or timed out: whoever faults is let through. */
 static bool lets_through(const struct rtab_transfer *t)
 {
@@ -124,12 +101,12 @@ void transfer_pin_begin(uint64_t start, uint64_t end, struct transfer_pin *ret)
 		rtab_fetch_add(&rt.wipe->transfer_waiters, 1);
 		turn = rtab_load_acquire(&rt.wipe->transfer_turn);
 		/* All slots in use: it goes on, and may wait in the kernel. */
-		ret->id = rtab_fetch_add(&rt.area.area->transfer_ids, 1) + 1;
+		ret->id = transfer_new_ids(1);
 		if (transfer_take(ret->id, &ret->slot)) {
 			ret->slot = RT_NO_SLOT;
 			closed = false;
 		} else {
-			set_closing(ret, low, high);
+			transfer_occupy(ret->slot, ret->id, RTAB_CLOSING, low, high);
 			closed = find_closed(low, high, &v, &through);
 			if (!closed) /* who is ARMING now waits for this */
 				rtab_store_release(
@@ -149,22 +126,19 @@ void transfer_pin_begin(uint64_t start, uint64_t end, struct transfer_pin *ret)
 void transfer_pin_end(struct transfer_pin *pin)
 {
 	if (pin->slot != RT_NO_SLOT)
-		rtab_store_release(word_of(pin->slot),
-				   rtab_transfer_word(pin->id, RTAB_FREE));
+		transfer_release(pin->slot, pin->id);
 }
 
 int transfer_probe(uint64_t start, uint64_t end)
 {
-	struct transfer_pin pin = {
-		.id = rtab_fetch_add(&rt.area.area->transfer_ids, 1) + 1,
-	};
+	struct transfer_pin pin = { .id = transfer_new_ids(1) };
 	uint64_t low = start, cover_low, cover_high;
 	int r;
 
 	r = transfer_take(pin.id, &pin.slot);
 	if (r)
 		return r;
-	set_closing(&pin, start, end);
+	transfer_occupy(pin.slot, pin.id, RTAB_CLOSING, start, end);
 	while (!r && low < end) {
 		if (!guard_first_cover(RTAB_GUARD_WP, low, end, false, &cover_low,
 				       &cover_high))

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STACK_BYTES (128 << 10)
+#define STACK_BYTES (256 << 10)
 
 struct rt_hot rt_hot = { .life_word = RT_NO_BROKER, .probe_fd = -1 };
 struct runtime rt = {
@@ -125,6 +125,11 @@ int rt_start_thread(void *(*fn)(void *arg))
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	sigfillset(&all);
+	/* A fault in foreign code that it calls is for whoever handles faults. */
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGILL);
+	sigdelset(&all, SIGFPE);
 	pthread_sigmask(SIG_BLOCK, &all, &old);
 	r = -pthread_create(&thread, &attr, fn, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -56,6 +56,36 @@ static void raise_n_transfers(struct rtab_area *area, uint32_t n)
 		;
 }
 
+uint64_t transfer_new_ids(uint64_t n)
+{
+	return rtab_fetch_add(&rt.area.area->transfer_ids, n) + 1;
+}
+
+void transfer_occupy(uint32_t slot, uint64_t id, enum rtab_transfer_state state,
+		     uint64_t low, uint64_t high)
+{
+	struct rtab_transfer *t = &rt.area.area->transfers[slot];
+
+	set_word(slot, id, RTAB_TAKEN);
+	rtab_fence_release(); /* whoever sees a field sees the word, or a later one */
+	rtab_store_relaxed(&t->start, low);
+	rtab_store_relaxed(&t->end, high);
+	rtab_store_relaxed(&t->low, low);
+	rtab_store_relaxed(&t->high, high);
+	rtab_store_relaxed(&t->guard, RTAB_GUARD_NONE);
+	rtab_store_relaxed(&t->direction, RTAB_SEND);
+	rtab_store_relaxed(&t->policy, RTAB_BLOCK);
+	rtab_store_relaxed(&t->lease, RT_NO_SLOT);
+	rtab_store_relaxed(&t->flags, id << 8);
+	set_word(slot, id, state);
+	rtab_fence_full(); /* T1 */
+}
+
+void transfer_release(uint32_t slot, uint64_t id)
+{
+	set_word(slot, id, RTAB_FREE);
+}
+
 /* The lowest slot that is free: scans are as long as the highest one in use. */
 int transfer_take(uint64_t id, uint32_t *ret_slot)
 {
@@ -371,7 +401,7 @@ static uint64_t limit_after_ms(uint64_t ms)
  */
 static int begin_all(struct begin *bs, unsigned int n)
 {
-	uint64_t first = rtab_fetch_add(&rt.area.area->transfer_ids, n) + 1;
+	uint64_t first = transfer_new_ids(n);
 	unsigned int i;
 	int r = 0;
 

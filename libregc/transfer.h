@@ -32,8 +32,8 @@
 /* ---- guard.c ------------------------------------------------------------ */
 
 /*
- * Closes [low, high), pages of one lease; *guard becomes how.  WP needs the range
- * watched, and watches it if need be.  -ENOTSUP: no way.
+ * Closes [low, high), pages of one lease, and watches them for that if need be.
+ * -ENOTSUP: not in this way.
  */
 int guard_close(enum rtab_guard guard, uint64_t low, uint64_t high);
 
@@ -85,8 +85,17 @@ bool edges_changed(uint32_t slot, const struct rtab_transfer *t);
 
 /* ---- transfer.c --------------------------------------------------------- */
 
+/* The first of n numbers that no transfer of this process ever had. */
+uint64_t transfer_new_ids(uint64_t n);
 /* A free slot, TAKEN, under number id; -ENOSPC. */
 int transfer_take(uint64_t id, uint32_t *ret_slot);
+/*
+ * Makes slot, which is the caller's, something that is no transfer of a library:
+ * CLOSING or COPYING with the pages [low, high).  A full fence is behind it (T1).
+ */
+void transfer_occupy(uint32_t slot, uint64_t id, enum rtab_transfer_state state,
+		     uint64_t low, uint64_t high);
+void transfer_release(uint32_t slot, uint64_t id);
 /* Adds side states; any thread, lock-free, async-signal-safe.  False: it is over. */
 bool transfer_add_flags(uint32_t slot, uint64_t id, uint32_t flags);
 /* Notes an access in the broker's place. */
@@ -96,7 +105,7 @@ void transfer_note_access(uint32_t slot, uint64_t id, uint64_t addr, uint32_t ti
 bool transfer_detach(uint64_t start, uint64_t end);
 /* The same in a hook, before the call: waits for a copy that is under way there. */
 bool transfer_before_change(uint64_t start, uint64_t end);
-/* Wakes who waits for a transfer to end. */
+/* Wakes who waits for a transfer: one ended, or lets through what it closed. */
 void transfer_turn(void);
 /* True once a transfer was begun in this process; attached. */
 static inline bool transfers_used(void)

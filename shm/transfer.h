@@ -80,8 +80,8 @@
  *                   made to look again every few seconds
  *   fork            the child has no transfer: its copy of the memory is open
  *
- * tests/model/transfer.pml is this protocol as a model; the suite has spin check
- * it.
+ * tests/model/transfer.pml is this protocol as a model, without registrations and
+ * copies; the suite has spin check it.
  */
 #ifndef REGC_SHM_TRANSFER_H
 #define REGC_SHM_TRANSFER_H

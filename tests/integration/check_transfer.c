@@ -278,9 +278,33 @@ START_TEST(readers_and_writers_of_a_receive_wait_on_memory_of_regc)
 	memset(mem, 1, BYTES);
 	accesses_wait_for_a_receive(mem, 0, true);
 	ck_assert_int_eq(regc_free(lib, mem, BYTES), 0);
-	ck_assert_int_eq(regc_alloc(lib, BYTES, REGC_ALLOC_HUGE, &mem), 0);
-	memset(mem, 1, BYTES);
-	ck_assert_int_eq(regc_free(lib, mem, BYTES), 0);
+}
+END_TEST
+
+/* Without huge pages free it is ordinary memory, and the same. */
+START_TEST(readers_of_a_receive_wait_on_huge_pages_of_regc)
+{
+	size_t bytes = 4 << 20, at;
+	struct access first, last;
+	struct buffer b;
+	void *mem;
+
+	ck_assert_int_eq(regc_alloc(lib, bytes, REGC_ALLOC_HUGE, &mem), 0);
+	memset(mem, 1, bytes);
+	lease(&b, mem, bytes);
+	begin(&b, REGC_RECEIVE, 0);
+	access_start(&first, LOAD, b.mem + PAGE, 0);
+	wait_until_blocked(&b, 1);
+	access_start(&last, STORE, b.mem + bytes - 1, 2);
+	wait_until_blocked(&b, 2);
+	ck_assert(!(complete(&b).flags & REGC_TRANSFER_WEAK));
+	access_end(&first);
+	access_end(&last);
+	for (at = 0; at < bytes; at += PAGE)
+		ck_assert_int_eq(b.mem[at], 1);
+	ck_assert_int_eq(b.mem[bytes - 1], 2);
+	end(&b);
+	ck_assert_int_eq(regc_free(lib, mem, bytes), 0);
 }
 END_TEST
 
@@ -367,9 +391,11 @@ static Suite *suite(void)
 	suite_add_tcase(s, tc);
 
 	tc = tcase_create("receive");
+	tcase_add_unchecked_fixture(tc, huge_pages_reserve, huge_pages_return);
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, readers_and_writers_of_a_receive_wait_on_memory_of_regc);
+	tcase_add_test(tc, readers_of_a_receive_wait_on_huge_pages_of_regc);
 	tcase_add_test(tc, readers_and_writers_of_a_receive_wait_on_private_memory);
 	tcase_add_test(tc,
 		       receive_on_private_memory_restores_protections_and_passes_faults_on);

@@ -101,14 +101,6 @@ void not_stale(const char *mem, size_t len, const char *what);
 Suite *stale_suite(const char *name, void (*add)(TCase *tc), int timeout);
 int stale_run(Suite *s);
 
-/*
- * Fixtures that make sure of 8 huge pages where that is allowed; unchecked, so that
- * a test that fails does not skip the return.
- */
-void huge_pages_reserve(void);
-void huge_pages_return(void);
-bool have_huge_pages(void);
-
 /* Numbers that a seed repeats. */
 static inline uint32_t next_random(uint64_t *state)
 {

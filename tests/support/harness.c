@@ -314,3 +314,42 @@ bool oracle_check(struct oracle *o, const void *addr, size_t len)
 	regc_put(&lease);
 	return same;
 }
+
+/* ---- huge pages --------------------------------------------------------- */
+
+#define NR_HUGEPAGES "/proc/sys/vm/nr_hugepages"
+
+static long huge_before = -1;
+
+static long number_in(const char *path, long set)
+{
+	FILE *f = fopen(path, set >= 0 ? "r+e" : "re");
+	long n = -1;
+
+	if (!f)
+		return -1;
+	if (set >= 0)
+		fprintf(f, "%ld\n", set);
+	else if (fscanf(f, "%ld", &n) != 1)
+		n = -1;
+	fclose(f);
+	return n;
+}
+
+void huge_pages_reserve(void)
+{
+	huge_before = number_in(NR_HUGEPAGES, -1);
+	if (huge_before >= 0 && huge_before < 8)
+		number_in(NR_HUGEPAGES, 8);
+}
+
+void huge_pages_return(void)
+{
+	if (huge_before >= 0 && huge_before < 8)
+		number_in(NR_HUGEPAGES, huge_before);
+}
+
+bool have_huge_pages(void)
+{
+	return number_in(NR_HUGEPAGES, -1) >= 8;
+}

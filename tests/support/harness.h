@@ -99,4 +99,14 @@ bool oracle_agrees(struct oracle *o, const struct regc_lease *lease,
 /* get, oracle_agrees, put. */
 bool oracle_check(struct oracle *o, const void *addr, size_t len);
 
+/* ---- huge pages --------------------------------------------------------- */
+
+/*
+ * Fixtures that make sure of 8 huge pages where that is allowed; unchecked, so that
+ * a test that fails does not skip the return.
+ */
+void huge_pages_reserve(void);
+void huge_pages_return(void);
+bool have_huge_pages(void);
+
 #endif
