@@ -12,6 +12,7 @@
 
 #include "shm/atomic.h"
 #include "tests/support/harness.h"
+#include "tests/support/suite.h"
 
 #define PAGE 4096ul
 #define W REGC_ACCESS_LOCAL_WRITE
@@ -649,8 +650,6 @@ int main(void)
 	Suite *s = suite_create("cache");
 	TCase *tc = tcase_create("with a broker");
 	TCase *alone = tcase_create("without a broker");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
@@ -682,9 +681,5 @@ int main(void)
 	tcase_add_test(alone, without_a_broker_gets_are_uncached);
 	suite_add_tcase(s, tc);
 	suite_add_tcase(s, alone);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }

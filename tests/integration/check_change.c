@@ -10,6 +10,7 @@
 
 #include "shm/atomic.h"
 #include "tests/support/harness.h"
+#include "tests/support/suite.h"
 
 #define PAGE 4096ul
 
@@ -156,8 +157,6 @@ int main(void)
 {
 	Suite *s = suite_create("change");
 	TCase *fast = tcase_create("fast"), *without = tcase_create("without");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(fast, 60);
 	tcase_set_timeout(without, 60);
@@ -170,9 +169,5 @@ int main(void)
 	if (!RTAB_TSAN) /* under it there are no hooks */
 		suite_add_tcase(s, fast);
 	suite_add_tcase(s, without);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }

@@ -19,6 +19,7 @@
 #include "shm/atomic.h"
 #include "tests/support/fake_verbs.h"
 #include "tests/support/harness.h"
+#include "tests/support/suite.h"
 
 #define PAGE 4096ul
 #define RW IBV_ACCESS_LOCAL_WRITE
@@ -637,15 +638,9 @@ static const struct {
 static int run(unsigned int i)
 {
 	Suite *s = suite_create(settings[i].name);
-	SRunner *sr;
-	int failed;
 
 	settings[i].add(s);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }
 
 /* This program with libregc-verbs.so and the fake libibverbs. */

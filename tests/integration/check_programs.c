@@ -17,6 +17,7 @@
 
 #include "shm/atomic.h"
 #include "tests/support/harness.h"
+#include "tests/support/suite.h"
 
 extern char **environ;
 
@@ -252,8 +253,6 @@ int main(void)
 {
 	Suite *s = suite_create("programs");
 	TCase *tc = tcase_create("programs");
-	SRunner *sr = srunner_create(s);
-	int failed;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	tcase_set_timeout(tc, 60);
@@ -271,8 +270,5 @@ int main(void)
 	tcase_add_test(tc, where_memory_never_becomes_executable_answers_are_right);
 	tcase_add_test(tc, mode_in_force_is_the_one_asked_for);
 	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }

@@ -26,6 +26,7 @@
 #include "shm/base.h"
 #include "shm/segment.h"
 #include "tests/integration/raw.h"
+#include "tests/support/suite.h"
 
 #define START UINT64_C(0x30000000)
 #define PAGES(n) ((uint64_t)(n) * RTAB_PAGE)
@@ -591,11 +592,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int n;
-
-	srunner_run_all(runner, CK_ENV);
-	n = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite());
 }

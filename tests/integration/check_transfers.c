@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
+
 /* ---- conflicts, queries, groups ------------------------------------------- */
 
 START_TEST(conflicting_begin_is_refused_queued_or_let_through_as_asked)
@@ -524,11 +526,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int n;
-
-	srunner_run_all(runner, CK_ENV);
-	n = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite());
 }

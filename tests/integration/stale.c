@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
+
 struct broker broker;
 struct regc_library *lib;
 struct oracle oracle;
@@ -287,14 +289,8 @@ Suite *stale_suite(const char *name, void (*add)(TCase *tc), int timeout)
 
 int stale_run(Suite *s)
 {
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }
 
 uint64_t rss_now(void)

@@ -53,14 +53,6 @@ static uint32_t n_under_way;
 static uint64_t last_number;
 static uint64_t done_numbers[N_DONE]; /* of number % N_DONE, the last done */
 
-uint64_t next_random(uint64_t *x)
-{
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return *x;
-}
-
 void complain(const char *what, int err)
 {
 	fprintf(stderr, "torture_transfers: seed %u: %s: %d %s\n", seed, what, err,

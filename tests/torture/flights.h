@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "libregc/regc.h"
+#include "tests/torture/run.h"
 
 #define PAGE ((size_t)4096)
 #define WINDOW_PAGES 8
@@ -49,9 +50,7 @@ struct totals {
 
 extern struct totals *totals; /* shared by the processes */
 extern struct regc_library *lib;
-extern unsigned int seed;
 
-uint64_t next_random(uint64_t *x);
 /* Counts an error and says what it is. */
 void complain(const char *what, int err);
 /* The same, and the end. */

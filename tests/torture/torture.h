@@ -43,7 +43,6 @@ struct totals {
 
 extern struct totals *totals; /* shared by the processes */
 extern struct window windows[WINDOWS];
-extern unsigned int seed;
 extern bool strict;
 
 void die(const char *what) __attribute__((noreturn));

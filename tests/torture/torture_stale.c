@@ -3,10 +3,7 @@
  * Random changes of memory against gets whose data goes through the device (L1).
  *
  *   torture_stale [seconds [threads [processes]]]
- *   REGC_TEST_SECONDS, REGC_TEST_SEED, REGC_MODE; a broker is at REGC_SOCKET, or
- *   one is started.  That one is killed and started again four times a second
- *   with REGC_TEST_KILL=1, and is late with everything, so that windows are wide,
- *   with REGC_TEST_LATE=1 (best with all on one processor).
+ *   REGC_MODE, and what run.h says.
  *
  * Every process has an arena of windows.  A thread takes a window, either changes
  * it (any call that takes or replaces pages, see changes.c, through libc or raw;
@@ -22,33 +19,25 @@
  */
 #include <errno.h>
 #include <liburing.h>
-#include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "libregc/regc.h"
 #include "shm/segment.h"
+#include "tests/torture/run.h"
 #include "tests/torture/torture.h"
 
 #define MAX_THREADS 10
 #define HANG_SECONDS 60
 #define LIMIT_NS UINT64_C(5000000000)
-#define START_NS UINT64_C(30000000000)
-#define KILL_NS UINT64_C(250000000)
-#define NOT_RUN 3 /* there is no broker to run with, or nothing is cached */
 
 struct totals *totals;
-unsigned int seed;
 bool strict;
 static uint32_t stop;
 static struct regc_library *lib;
@@ -58,20 +47,6 @@ struct mover {
 	int fd;
 	char *seen;
 };
-
-/* Between two looks at a condition. */
-static void pause_ms(int ms)
-{
-	poll(NULL, 0, ms);
-}
-
-static uint64_t next_random(uint64_t *x)
-{
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return *x;
-}
 
 void die(const char *what)
 {
@@ -328,22 +303,6 @@ static bool all_unpinned(void)
 	return false;
 }
 
-/* A broker that is late with everything is late with this as well. */
-static bool join_broker(struct regc_status *st)
-{
-	uint64_t limit = rtab_now_ns() + START_NS;
-
-	for (;;) {
-		if (regc_open("torture", NULL, &lib))
-			return false;
-		regc_status(lib, st);
-		if (st->connected && st->mode != REGC_MODE_OFF)
-			return true;
-		if (rtab_now_ns() > limit || regc_close(lib))
-			return false;
-	}
-}
-
 static int run_process(unsigned int seconds, uint32_t threads, uint32_t me)
 {
 	struct regc_status st = { .size = sizeof(st) };
@@ -354,10 +313,8 @@ static int run_process(unsigned int seconds, uint32_t threads, uint32_t me)
 
 	alarm(seconds + HANG_SECONDS);
 	outsider_start();
-	if (!join_broker(&st)) {
-		fprintf(stderr, "torture_stale: not caching: %s\n", st.why);
-		return NOT_RUN;
-	}
+	if (!run_open("torture_stale", &lib, &st))
+		return RUN_NOT;
 	strict = st.mode == REGC_MODE_STRICT;
 	windows_make();
 	for (i = 0; i < threads; i++)
@@ -381,55 +338,6 @@ static int run_process(unsigned int seconds, uint32_t threads, uint32_t me)
 
 /* ---- main --------------------------------------------------------------- */
 
-static pid_t broker_pid;
-static char broker_socket[64];
-
-static bool broker_answers(void)
-{
-	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	bool answers;
-
-	snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", broker_socket);
-	answers = connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0;
-	close(fd);
-	return answers;
-}
-
-static void start_broker(void)
-{
-	const char *build = getenv("REGC_BUILDDIR");
-	struct sched_param idle = { 0 };
-	char path[4096];
-	uint64_t limit = rtab_now_ns() + START_NS;
-
-	snprintf(path, sizeof(path), "%s/regcached/regcached",
-		 build ? build : "../..");
-	broker_pid = fork();
-	if (broker_pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getenv("REGC_TEST_LATE") &&
-		    sched_setscheduler(0, SCHED_IDLE, &idle))
-			die("SCHED_IDLE");
-		execl(path, path, "--socket", broker_socket, "--log-level",
-		      "error", (char *)NULL);
-		_exit(127);
-	}
-	while (!broker_answers() && rtab_now_ns() < limit)
-		pause_ms(1);
-}
-
-static void end_broker(int sig)
-{
-	char lock[sizeof(broker_socket) + 8];
-
-	kill(broker_pid, sig);
-	waitpid(broker_pid, NULL, 0);
-	snprintf(lock, sizeof(lock), "%s.lock", broker_socket);
-	unlink(broker_socket);
-	unlink(lock);
-}
-
 static int report(void)
 {
 	printf("torture_stale: %llu changes, %llu gets (%llu hits, %llu uncached), "
@@ -450,72 +358,12 @@ static int report(void)
 
 int main(int argc, char **argv)
 {
-	const char *text = getenv("REGC_TEST_SECONDS");
-	unsigned int seconds = text ? (unsigned int)atoi(text) : 2;
-	uint32_t threads = 3, processes = 2, i, left;
-	uint64_t next_kill = rtab_now_ns() + KILL_NS;
-	bool kill_it = getenv("REGC_TEST_KILL") && !getenv("REGC_SOCKET");
-	bool not_run = false;
-	int status, bad = 0;
+	static const struct run run = {
+		.name = "torture_stale", .max_threads = MAX_THREADS,
+		.process = run_process, .report = report,
+	};
 
-	if (argc > 1)
-		seconds = (unsigned int)atoi(argv[1]);
-	if (argc > 2)
-		threads = (uint32_t)atoi(argv[2]);
-	if (argc > 3)
-		processes = (uint32_t)atoi(argv[3]);
-	if (seconds < 1 || threads < 1 || threads > MAX_THREADS || processes < 1) {
-		fprintf(stderr, "usage: torture_stale [seconds [1..%d threads "
-				"[processes]]]\n", MAX_THREADS);
-		return 2;
-	}
-	text = getenv("REGC_TEST_SEED");
-	seed = text ? (unsigned int)strtoul(text, NULL, 0) :
-		      (unsigned int)(rtab_now_ns() / 1000);
-	printf("torture_stale: seed %u, %u threads, %u processes, %u s\n", seed,
-	       threads, processes, seconds);
-	fflush(stdout);
 	totals = mmap(NULL, sizeof(*totals), PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (!getenv("REGC_SOCKET")) {
-		snprintf(broker_socket, sizeof(broker_socket),
-			 "/tmp/regc-torture-%d.sock", (int)getpid());
-		setenv("REGC_SOCKET", broker_socket, 1);
-		start_broker();
-	}
-	for (i = 0; i < processes; i++)
-		if (fork() == 0)
-			exit(run_process(seconds, threads, i));
-	left = processes;
-	while (left) {
-		pid_t pid = waitpid(-1, &status, kill_it ? WNOHANG : 0);
-
-		if (pid < 0)
-			break;
-		if (pid == 0) {
-			pause_ms(5);
-			if (rtab_now_ns() > next_kill) {
-				end_broker(SIGKILL);
-				start_broker();
-				next_kill = rtab_now_ns() + KILL_NS;
-			}
-			continue;
-		}
-		if (pid == broker_pid) {
-			fprintf(stderr, "torture_stale: the broker died\n");
-			bad = 1;
-			continue;
-		}
-		left--;
-		if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_RUN)
-			not_run = true;
-		if (status) {
-			fprintf(stderr, "torture_stale: a process ended with %x\n",
-				(unsigned int)status);
-			bad = 1;
-		}
-	}
-	if (broker_pid > 0)
-		end_broker(SIGTERM);
-	return not_run ? NOT_RUN : report() || bad;
+	return run_torture(&run, argc, argv);
 }

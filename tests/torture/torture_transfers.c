@@ -4,8 +4,7 @@
  * closed, no hang.
  *
  *   torture_transfers [seconds [threads [processes]]]
- *   REGC_TEST_SECONDS, REGC_TEST_SEED, REGC_MODE.  A broker is started, and killed
- *   and started again twice a second with REGC_TEST_KILL=1.
+ *   REGC_MODE, and what run.h says.
  *
  * Every process has windows of three kinds (flights.h).  Workers, which end and are
  * replaced after some hundred steps, begin transfers, store, load, read and write
@@ -18,23 +17,20 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "shm/atomic.h"
 #include "shm/segment.h"
 #include "tests/torture/flights.h"
+#include "tests/torture/run.h"
 
 #define OF_EACH_KIND 4
 #define N_WINDOWS (OF_EACH_KIND * N_WINDOW_KINDS)
@@ -42,9 +38,6 @@
 #define MAX_WORKERS 8
 #define STEPS_OF_WORKER 400
 #define HANG_SECONDS 90
-#define START_NS UINT64_C(30000000000) /* of a broker, on a busy machine */
-#define NOT_RUN 3 /* there is no broker to run with, or nothing is tracked */
-#define KILL_NS UINT64_C(500000000)
 #define UFFD_WP_BIT 57 /* of an entry of pagemap */
 /* Where the kernel places nothing, as in torture_stale. */
 #if RTAB_TSAN
@@ -55,19 +48,12 @@
 
 struct totals *totals;
 struct regc_library *lib;
-unsigned int seed;
 
 static struct window windows[N_WINDOWS];
 static pthread_rwlock_t locks[N_WINDOWS];
 static char *shared; /* of regc_alloc(), all WINDOW_SHARED */
 static uint32_t stop, stop_completers;
 static int scratch; /* a file to read and write */
-
-/* Between two looks at a condition. */
-static void pause_ms(int ms)
-{
-	poll(NULL, 0, ms);
-}
 
 /* ---- windows ------------------------------------------------------------- */
 
@@ -419,22 +405,6 @@ static void check_access(void)
 	}
 }
 
-/* A broker that was killed at this moment is followed by another. */
-static bool join_broker(struct regc_status *st)
-{
-	uint64_t limit = rtab_now_ns() + START_NS;
-
-	for (;;) {
-		if (regc_open("torture", NULL, &lib))
-			return false;
-		regc_status(lib, st);
-		if (st->connected && st->mode != REGC_MODE_OFF)
-			return true;
-		if (rtab_now_ns() > limit || regc_close(lib))
-			return false;
-	}
-}
-
 static int run_process(unsigned int seconds, uint32_t n_workers, uint32_t me)
 {
 	struct regc_status st = { .size = sizeof(st) };
@@ -443,10 +413,8 @@ static int run_process(unsigned int seconds, uint32_t n_workers, uint32_t me)
 	uint32_t i;
 
 	alarm(seconds + HANG_SECONDS);
-	if (!join_broker(&st)) {
-		fprintf(stderr, "torture_transfers: not tracking: %s\n", st.why);
-		return NOT_RUN;
-	}
+	if (!run_open("torture_transfers", &lib, &st))
+		return RUN_NOT;
 	scratch = memfd_create("scratch", MFD_CLOEXEC);
 	if (scratch < 0 || ftruncate(scratch, (off_t)WINDOW_BYTES) < 0)
 		die("memfd");
@@ -489,51 +457,6 @@ static int run_process(unsigned int seconds, uint32_t n_workers, uint32_t me)
 
 /* ---- main ---------------------------------------------------------------- */
 
-static pid_t broker_pid;
-static char broker_socket[64];
-
-static bool broker_answers(void)
-{
-	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	bool answers;
-
-	snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", broker_socket);
-	answers = connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0;
-	close(fd);
-	return answers;
-}
-
-static void start_broker(void)
-{
-	const char *build = getenv("REGC_BUILDDIR");
-	uint64_t limit = rtab_now_ns() + START_NS;
-	char path[4096];
-
-	snprintf(path, sizeof(path), "%s/regcached/regcached",
-		 build ? build : "../..");
-	broker_pid = fork();
-	if (broker_pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(path, path, "--socket", broker_socket, "--log-level", "error",
-		      (char *)NULL);
-		_exit(127);
-	}
-	while (!broker_answers() && rtab_now_ns() < limit)
-		pause_ms(1);
-}
-
-static void end_broker(int sig)
-{
-	char lock[sizeof(broker_socket) + 8];
-
-	kill(broker_pid, sig);
-	waitpid(broker_pid, NULL, 0);
-	snprintf(lock, sizeof(lock), "%s.lock", broker_socket);
-	unlink(broker_socket);
-	unlink(lock);
-}
-
 static int report(void)
 {
 #define N(field) ((unsigned long long)totals->field)
@@ -556,78 +479,14 @@ static int report(void)
 #undef N
 }
 
-static bool not_run;
-
-/* Waits for the processes; true: all ended well. */
-static bool wait_for_all(uint32_t n, bool kill_broker)
-{
-	uint64_t next_kill = rtab_now_ns() + KILL_NS;
-	bool good = true;
-	int status;
-
-	while (n) {
-		pid_t pid = waitpid(-1, &status, kill_broker ? WNOHANG : 0);
-
-		if (pid < 0)
-			return false;
-		if (pid == 0) {
-			pause_ms(5);
-			if (rtab_now_ns() > next_kill) {
-				end_broker(SIGKILL);
-				start_broker();
-				next_kill = rtab_now_ns() + KILL_NS;
-			}
-			continue;
-		}
-		if (pid != broker_pid)
-			n--;
-		if (!status && pid != broker_pid)
-			continue;
-		if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_RUN)
-			not_run = true;
-		fprintf(stderr, "torture_transfers: %s ended with %x\n",
-			pid == broker_pid ? "the broker" : "a process",
-			(unsigned int)status);
-		good = false;
-	}
-	return good;
-}
-
 int main(int argc, char **argv)
 {
-	const char *text = getenv("REGC_TEST_SECONDS"), *kill_text;
-	unsigned int seconds = text ? (unsigned int)atoi(text) : 2;
-	uint32_t threads = 3, processes = 2, i;
-	bool good;
+	static const struct run run = {
+		.name = "torture_transfers", .max_threads = MAX_WORKERS,
+		.process = run_process, .report = report,
+	};
 
-	if (argc > 1)
-		seconds = (unsigned int)atoi(argv[1]);
-	if (argc > 2)
-		threads = (uint32_t)atoi(argv[2]);
-	if (argc > 3)
-		processes = (uint32_t)atoi(argv[3]);
-	if (seconds < 1 || threads < 1 || threads > MAX_WORKERS || processes < 1) {
-		fprintf(stderr, "usage: torture_transfers [seconds [1..%d threads "
-				"[processes]]]\n", MAX_WORKERS);
-		return 2;
-	}
-	text = getenv("REGC_TEST_SEED");
-	seed = text ? (unsigned int)strtoul(text, NULL, 0) :
-		      (unsigned int)(rtab_now_ns() / 1000);
-	printf("torture_transfers: seed %u, %u threads, %u processes, %u s\n", seed,
-	       threads, processes, seconds);
-	fflush(stdout);
 	totals = mmap(NULL, sizeof(*totals), PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	snprintf(broker_socket, sizeof(broker_socket), "/tmp/regc-transfers-%d.sock",
-		 (int)getpid());
-	setenv("REGC_SOCKET", broker_socket, 1);
-	start_broker();
-	for (i = 0; i < processes; i++)
-		if (fork() == 0)
-			exit(run_process(seconds, threads, i));
-	kill_text = getenv("REGC_TEST_KILL");
-	good = wait_for_all(processes, kill_text && strcmp(kill_text, "0"));
-	end_broker(SIGTERM);
-	return not_run ? NOT_RUN : report() || !good;
+	return run_torture(&run, argc, argv);
 }

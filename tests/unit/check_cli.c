@@ -7,6 +7,7 @@
 
 #include "cli/output.h"
 #include "cli/parse.h"
+#include "tests/support/suite.h"
 
 START_TEST(number_takes_limits_and_refuses_junk)
 {
@@ -282,8 +283,6 @@ int main(void)
 {
 	Suite *suite = suite_create("cli");
 	TCase *tc = tcase_create("cli");
-	SRunner *runner;
-	int failed;
 
 	suite_add_tcase(suite, tc);
 	tcase_add_test(tc, number_takes_limits_and_refuses_junk);
@@ -297,9 +296,5 @@ int main(void)
 	tcase_add_test(tc, a_sentence_is_printed_in_every_format);
 	tcase_add_test(tc, a_row_shorter_than_the_columns_is_padded);
 	tcase_add_test(tc, units_round_up_to_the_next_unit);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "regcached/log.h"
 #include "regcached/options.h"
+#include "tests/support/suite.h"
 
 #define MEMORY (UINT64_C(1000) << 20)
 
@@ -296,11 +297,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int n;
-
-	srunner_run_all(runner, CK_ENV);
-	n = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite());
 }

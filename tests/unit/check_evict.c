@@ -6,6 +6,7 @@
 
 #include "regcached/evict.h"
 #include "shm/layout.h"
+#include "tests/support/suite.h"
 
 #define UNIT_NS (UINT64_C(1) << RTAB_STAMP_SHIFT_NS)
 
@@ -194,11 +195,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int n;
-
-	srunner_run_all(runner, CK_ENV);
-	n = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite());
 }

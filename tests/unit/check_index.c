@@ -10,6 +10,7 @@
 #include "shm/index.h"
 #include "shm/segment.h"
 #include "shm/table.h"
+#include "tests/support/suite.h"
 
 #define CAPACITY 4096u
 #define PAGE RTAB_PAGE
@@ -291,8 +292,6 @@ int main(void)
 {
 	Suite *s = suite_create("index");
 	TCase *tc = tcase_create("table");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
@@ -309,9 +308,5 @@ int main(void)
 	tcase_add_test(tc, ascending_keys_fill_the_nodes);
 	tcase_add_test(tc, nodes_stay_a_third_full_when_thinned_out);
 	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "regcached/limits.h"
+#include "tests/support/suite.h"
 
 static struct ledger node, group, space, other;
 static const uint64_t none[LEDGER_N_UNITS];
@@ -174,11 +175,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int n;
-
-	srunner_run_all(runner, CK_ENV);
-	n = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite());
 }

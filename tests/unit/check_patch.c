@@ -4,6 +4,7 @@
 #include "libregc/patch_sys.h"
 #include "shm/atomic.h"
 #include "shm/base.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -652,11 +653,5 @@ static Suite *patch_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(patch_suite());
-	int n_failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(patch_suite());
 }

@@ -3,6 +3,7 @@
 #include "libregc/patch.h"
 #include "shm/atomic.h"
 #include "shm/base.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -392,11 +393,5 @@ static Suite *code_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(code_suite());
-	int n_failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(code_suite());
 }

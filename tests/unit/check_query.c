@@ -12,6 +12,7 @@
 
 #include "cli/query.h"
 #include "libregc/wire.h"
+#include "tests/support/suite.h"
 
 #define WAIT_MS 5000
 
@@ -297,8 +298,6 @@ int main(void)
 {
 	Suite *suite = suite_create("query");
 	TCase *tc = tcase_create("query");
-	SRunner *runner;
-	int failed;
 
 	suite_add_tcase(suite, tc);
 	tcase_add_test(tc, replies_are_read_until_the_last);
@@ -308,9 +307,5 @@ int main(void)
 	tcase_add_test(tc, an_answer_cut_short_is_an_error);
 	tcase_add_test(tc, another_protocol_is_an_error);
 	tcase_add_test(tc, no_broker_names_the_socket_and_the_cure);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(suite);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "shm/segment.h"
+#include "tests/support/suite.h"
 #include "tests/unit/wire_fixture.h"
 
 static Regc__Frame *trip(const Regc__Frame *frame)
@@ -451,11 +452,5 @@ static Suite *wire_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(wire_suite());
-	int n_failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? 0 : 1;
+	return suite_run(wire_suite());
 }

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
 #include "tests/unit/wire_fixture.h"
 
 START_TEST(default_socket_is_the_users)
@@ -161,11 +162,5 @@ static Suite *wire_connect_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(wire_connect_suite());
-	int n_failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? 0 : 1;
+	return suite_run(wire_connect_suite());
 }

@@ -15,6 +15,7 @@
 
 #include "shm/base.h"
 #include "shm/segment.h"
+#include "tests/support/suite.h"
 #include "tests/unit/wire_fixture.h"
 
 #define FUZZ_PACKETS 20000
@@ -293,11 +294,5 @@ static Suite *wire_hostile_suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(wire_hostile_suite());
-	int n_failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	n_failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return n_failed == 0 ? 0 : 1;
+	return suite_run(wire_hostile_suite());
 }

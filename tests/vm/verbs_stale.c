@@ -16,6 +16,7 @@
 
 #include "shm/atomic.h"
 #include "tests/support/harness.h"
+#include "tests/support/suite.h"
 #include "tests/vm/rdma.h"
 
 #define PAGE 4096ul
@@ -408,17 +409,11 @@ int main(void)
 {
 	Suite *s = suite_create("verbs_stale");
 	TCase *control = tcase_create("control");
-	SRunner *sr;
-	int failed;
 
 	tcase_set_timeout(control, 120);
 	tcase_add_test(control, without_tracking_old_bytes_are_moved);
 	suite_add_tcase(s, control);
 	suite_add_tcase(s, with_regc("fast", setup));
 	suite_add_tcase(s, with_regc("strict", setup_strict));
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return suite_run(s);
 }
