@@ -10,6 +10,7 @@
 #include "libregc/transfer.h"
 
 #include <errno.h>
+#include <sys/ioctl.h>
 
 #define RETRY_MS 1
 #define NUDGE_MS 5000
@@ -115,6 +116,18 @@ void faults_on_access(uint64_t addr, bool minor, uint32_t tid, bool noted)
 	blocked_seen = true; /* by a copy, too, which may not come */
 	if (v.decision == RTAB_DECIDE_BLOCK || !helper_copy(addr))
 		helper_wake();
+}
+
+void faults_on_missing(uint64_t addr)
+{
+	uint64_t page = rtab_round_down(addr, RTAB_PAGE);
+	struct uffdio_zeropage zero = { .range = { .start = page, .len = RTAB_PAGE } };
+
+	if (rtab_transfer_copying(rt.area.area, page, page + RTAB_PAGE))
+		return;
+	/* There by now, gone, or an event is unread: it faults again, or goes on. */
+	if (ioctl(rtab_load_relaxed(&rt.uffd), UFFDIO_ZEROPAGE, &zero) < 0)
+		guard_wake(page, page + RTAB_PAGE);
 }
 
 void faults_on_change(uint64_t start, uint64_t end)

@@ -260,8 +260,11 @@ int link_receive(void)
 		on_voided(frame->voided);
 		return 0;
 	case REGC__FRAME__BODY_FAULT:
-		faults_on_access(frame->fault->addr, frame->fault->minor,
-				 frame->fault->tid, true);
+		if (frame->fault->missing)
+			faults_on_missing(frame->fault->addr);
+		else
+			faults_on_access(frame->fault->addr, frame->fault->minor,
+					 frame->fault->tid, true);
 		return 0;
 	case REGC__FRAME__BODY_RESCAN:
 		rt_cache_lock();

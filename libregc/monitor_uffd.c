@@ -2,8 +2,9 @@
 /*
  * userfaultfd: making it, watching, reading in the broker's place, self-test.
  *
- * Ranges are registered in write-protect mode, without protecting anything:
- * that brings events for unmap, remap and remove and no page fault.
+ * Ranges are registered in write-protect mode, which brings events for unmap, remap
+ * and remove; nothing is protected, so no page faults, but where a transfer is under
+ * way (libregc/guard.c).
  */
 #include "libregc/runtime.h"
 #include "libregc/transfer.h"
@@ -161,10 +162,14 @@ static void apply(const struct uffd_msg *msg)
 			return;
 		break;
 	case UFFD_EVENT_PAGEFAULT:
-		faults_on_access(msg->arg.pagefault.address,
-				 msg->arg.pagefault.flags &
-					 UFFD_PAGEFAULT_FLAG_MINOR,
-				 msg->arg.pagefault.feat.ptid, false);
+		if (msg->arg.pagefault.flags &
+		    (UFFD_PAGEFAULT_FLAG_WP | UFFD_PAGEFAULT_FLAG_MINOR))
+			faults_on_access(msg->arg.pagefault.address,
+					 msg->arg.pagefault.flags &
+						 UFFD_PAGEFAULT_FLAG_MINOR,
+					 msg->arg.pagefault.feat.ptid, false);
+		else
+			faults_on_missing(msg->arg.pagefault.address);
 		return;
 	default:
 		changes_void_all();

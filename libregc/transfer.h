@@ -143,6 +143,11 @@ void faults_start(void);
  * has written it into its marks.
  */
 void faults_on_access(uint64_t addr, bool minor, uint32_t tid, bool noted);
+/*
+ * A thread waits for a page that is not there.  The helper puts it back, if it is
+ * copying there; if the mapping was moved away under it, nobody does: zeroes, then.
+ */
+void faults_on_missing(uint64_t addr);
 /* [start, end) was unmapped, emptied or moved: an event in the broker's place. */
 void faults_on_change(uint64_t start, uint64_t end);
 /* Ends waits that reached their limit, opens what could not be opened. */

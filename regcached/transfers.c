@@ -82,13 +82,15 @@ static void note(struct space *s, const struct rtab_verdict *v, uint32_t i,
 	rtab_mark_end(mark, v->id[i]);
 }
 
-static void tell(struct space *s, uint64_t addr, bool minor, uint32_t tid)
+static void tell(struct space *s, uint64_t addr, bool minor, bool missing,
+		 uint32_t tid)
 {
 	Regc__Fault fault = REGC__FAULT__INIT;
 	Regc__Frame frame = REGC__FRAME__INIT;
 
 	fault.addr = addr;
 	fault.minor = minor;
+	fault.missing = missing;
 	fault.tid = tid;
 	frame.body_case = REGC__FRAME__BODY_FAULT;
 	frame.fault = &fault;
@@ -99,16 +101,19 @@ bool transfers_on_fault(struct space *s, const struct uffd_msg *msg)
 {
 	uint64_t flags = msg->arg.pagefault.flags, addr = msg->arg.pagefault.address;
 	bool minor = flags & UFFD_PAGEFAULT_FLAG_MINOR;
+	bool missing = !minor && !(flags & UFFD_PAGEFAULT_FLAG_WP);
 	uint32_t tid = msg->arg.pagefault.feat.ptid, i;
 	struct rtab_verdict v;
 
-	/* A page that is missing is put back by the helper, who is copying it. */
-	if (!minor && !(flags & UFFD_PAGEFAULT_FLAG_WP))
-		return rtab_n_transfers(s->area) != 0;
-	rtab_transfer_decide(s->area, s->writer.view.table, addr, minor, &v);
+	/* Only the helper's copies make pages go missing. */
+	if (missing && !rtab_n_transfers(s->area))
+		return false;
+	v.n = 0;
+	if (!missing)
+		rtab_transfer_decide(s->area, s->writer.view.table, addr, minor, &v);
 	for (i = 0; i < v.n; i++)
 		note(s, &v, i, addr, tid);
-	tell(s, addr, minor, tid);
+	tell(s, addr, minor, missing, tid);
 	return true;
 }
 
